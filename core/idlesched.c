@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * idlesched.c - the public face: checks arguments, fills in defaults, makes one
+ * call down.
+ */
+#include "idlesched.h"
+
+#include <string.h>
+
+#include "eager_purge.h"
+#include "heap.h"
+#include "pool.h"
+#include "release.h"
+#include "stats.h"
+#include "status.h"
+
+/* Long enough for the page that a worker has just used to be needed again under
+ * a steady load, short enough that nobody sees the memory: the delay that a
+ * browser engine's threads use. */
+#define IDLE_RELEASE_DEFAULT_NS (100 * IDS_MS)
+/* A thread costs about 50 us to make and 100 KB to keep. */
+#define IDLE_EXIT_DEFAULT_NS (10 * IDS_S)
+#define CLOSE_TIMEOUT_DEFAULT_NS (2 * IDS_S)
+#define RELEASE_TIMEOUT_DEFAULT_NS (1 * IDS_S)
+
+/* A Lua job may nest 200 C calls, the deepest of which take 2 KiB each. */
+#define STACK_SIZE_DEFAULT (1024 * 1024)
+#define STACK_SIZE_MIN (64 * 1024)
+
+/* More threads than any machine has CPUs are a mistake of units. */
+#define WORKERS_MAX_LIMIT 4096
+
+static uint64_t default_ns(uint64_t value_ns, uint64_t default_value_ns) {
+  return value_ns == 0 ? default_value_ns : value_ns;
+}
+
+static uint64_t deadline_after(uint64_t timeout_ns) {
+  return ids_after_ns(ids_now_ns(), timeout_ns);
+}
+
+/* ---------------------------------------------------------------- the process */
+
+unsigned idlesched_version(void) {
+  return IDLESCHED_VERSION_NUMBER;
+}
+
+const char *idlesched_allocator(void) {
+  return ids_heap_ops.name();
+}
+
+const char *idlesched_strerror(int status) {
+  return ids_status_text(status);
+}
+
+void idlesched_process_defaults(void) {
+  ids_heap_ops.set_defaults();
+}
+
+unsigned idlesched_cpus(void) {
+  return ids_cpus_count();
+}
+
+int idlesched_memory_read(idlesched_memory *out) {
+  struct ids_residency residency;
+  int status = ids_residency_read(&residency);
+  *out = (idlesched_memory){ .resident_bytes = residency.resident_bytes,
+                             .anonymous_bytes = residency.anonymous_bytes,
+                             .threads_count = residency.threads_count };
+  return status;
+}
+
+/* ------------------------------------------------------------ blocks and heaps */
+
+void *idlesched_realloc(void *block, size_t size) {
+  return ids_heap_ops.resize(block, size);
+}
+
+void idlesched_free(void *block) {
+  ids_heap_ops.free(block);
+}
+
+idlesched_heap *idlesched_heap_create(void) {
+  return ids_heap_ops.create();
+}
+
+void *idlesched_heap_realloc(idlesched_heap *heap, void *block, size_t size) {
+  return ids_heap_ops.resize_in(heap, block, size);
+}
+
+void idlesched_heap_retire(idlesched_heap *heap) {
+  if (heap != NULL)
+    ids_heap_ops.retire(heap);
+}
+
+void idlesched_thread_idle(void) {
+  ids_release_thread();
+}
+
+void idlesched_eager_purge_enter(void) {
+  ids_eager_purge_enter();
+}
+
+void idlesched_eager_purge_leave(void) {
+  ids_eager_purge_leave();
+}
+
+/* -------------------------------------------------------------------- workers */
+
+idlesched_worker *idlesched_worker_current(void) {
+  return ids_worker_current();
+}
+
+unsigned idlesched_worker_index(const idlesched_worker *worker) {
+  return worker->index;
+}
+
+void *idlesched_worker_data(const idlesched_worker *worker) {
+  ids_assert(worker == ids_worker_current());
+  return worker->data;
+}
+
+void idlesched_worker_set_data(idlesched_worker *worker, void *data) {
+  ids_assert(worker == ids_worker_current());
+  worker->data = data;
+}
+
+/* ---------------------------------------------------------------------- pools */
+
+static int group_config(struct ids_group_config *out, const idlesched_pool_config *config) {
+  *out = (struct ids_group_config){
+    .workers_max = config->workers_max == 0 ? ids_cpus_count() : config->workers_max,
+    .idle_release_ns = default_ns(config->idle_release_ns, IDLE_RELEASE_DEFAULT_NS),
+    .idle_exit_ns = default_ns(config->idle_exit_ns, IDLE_EXIT_DEFAULT_NS),
+    .stack_size = config->stack_size == 0 ? STACK_SIZE_DEFAULT : config->stack_size,
+  };
+  const char *name = config->name == NULL ? "idlesched" : config->name;
+  strncpy(out->name, name, sizeof out->name - 1);
+  if (out->workers_max > WORKERS_MAX_LIMIT || out->stack_size < STACK_SIZE_MIN)
+    return -EINVAL;
+  return 0;
+}
+
+int idlesched_pool_create(idlesched_pool **out, const idlesched_pool_config *config) {
+  static const idlesched_pool_config defaults = { 0 };
+  if (config == NULL)
+    config = &defaults;
+  struct ids_pool_config checked = { .hooks = config->hooks, .dropped = config->dropped };
+  *out = NULL;
+  int status = group_config(&checked.group, config);
+  if (status != 0)
+    return status;
+  idlesched_process_defaults();
+  return ids_pool_create(out, &checked);
+}
+
+void idlesched_pool_destroy(idlesched_pool *pool) {
+  if (pool == NULL)
+    return;
+  ids_assert(!ids_pool_is_mine(pool));
+  (void)idlesched_pool_close(pool, IDLESCHED_CLOSE_CANCEL, 0, NULL);
+  ids_pool_destroy(pool);
+}
+
+int idlesched_pool_submit(idlesched_pool *pool, void (*run)(void *context), void *context) {
+  ids_pool_check(pool);
+  if (run == NULL)
+    return -EINVAL;
+  return ids_pool_submit(pool, (struct ids_cell){ .run = run, .context = context });
+}
+
+int idlesched_pool_start_workers(idlesched_pool *pool, unsigned workers_count) {
+  ids_pool_check(pool);
+  return ids_pool_start_workers(pool, workers_count);
+}
+
+int idlesched_pool_wait(idlesched_pool *pool, uint64_t timeout_ns) {
+  ids_pool_check(pool);
+  return ids_pool_wait(pool, deadline_after(timeout_ns));
+}
+
+int idlesched_pool_close(idlesched_pool *pool, enum idlesched_close_mode mode, uint64_t timeout_ns,
+                         idlesched_close_report *out) {
+  idlesched_close_report ignored;
+  ids_pool_check(pool);
+  if (mode != IDLESCHED_CLOSE_DRAIN && mode != IDLESCHED_CLOSE_CANCEL)
+    return -EINVAL;
+  uint64_t deadline_ns = deadline_after(default_ns(timeout_ns, CLOSE_TIMEOUT_DEFAULT_NS));
+  return ids_pool_close(pool, mode, deadline_ns, out == NULL ? &ignored : out);
+}
+
+int idlesched_pool_release(idlesched_pool *pool, uint64_t timeout_ns,
+                           idlesched_release_report *out) {
+  idlesched_release_report ignored;
+  ids_pool_check(pool);
+  return ids_release_pool(pool, default_ns(timeout_ns, RELEASE_TIMEOUT_DEFAULT_NS),
+                          out == NULL ? &ignored : out);
+}
+
+void idlesched_pool_stats_read(idlesched_pool *pool, idlesched_pool_stats *out) {
+  ids_pool_check(pool);
+  ids_stats_read(pool, out);
+}
+
+/* ----------------------------------------------------------------------- jobs */
+
+int idlesched_pool_submit_job(idlesched_pool *pool, idlesched_job *job) {
+  ids_pool_check(pool);
+  if (job->run == NULL)
+    return -EINVAL;
+  return ids_pool_submit(pool, (struct ids_cell){ .run = NULL, .context = job });
+}
+
+enum idlesched_job_state idlesched_job_state_read(const idlesched_job *job) {
+  return (enum idlesched_job_state)ids_load_acquire(&job->state_);
+}
+
+int idlesched_job_status(const idlesched_job *job) {
+  return ids_job_has_ended(job) ? job->status_ : 0;
+}
+
+int idlesched_job_wait(idlesched_job *job, uint64_t timeout_ns) {
+  if (ids_job_has_ended(job))
+    return 0;
+  if (!ids_job_is_under_way(job))
+    return -EINVAL;
+  struct idlesched_pool *pool = job->pool_;
+  ids_pool_check(pool);
+  if (ids_pool_is_mine(pool))
+    return -EDEADLK;
+  uint64_t deadline_ns = deadline_after(timeout_ns);
+  ids_group_lock(&pool->group);
+  int status = ids_job_await_locked(job, &pool->group.lock, deadline_ns);
+  ids_group_unlock(&pool->group);
+  return status;
+}

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * idlesched.h - a worker scheduler that gives memory back when it is idle.
+ *
+ *   idlesched_pool *pool;
+ *   idlesched_pool_create(&pool, &(idlesched_pool_config){ .workers_max = 4 });
+ *   idlesched_pool_submit(pool, compile, module);
+ *   idlesched_pool_wait(pool, IDLESCHED_NEVER);
+ *   idlesched_pool_destroy(pool);
+ *
+ * A pool runs jobs on worker threads.  A worker that has had nothing to do for
+ * idle_release_ns gives the free memory of its heap back to the system; one that
+ * has had nothing to do for idle_exit_ns ends its thread, and the next job
+ * starts a new one.
+ *
+ * Conventions
+ *   Status    functions that can fail return 0 or a negative errno value;
+ *             idlesched_strerror() explains it.
+ *   Time      nanoseconds on a monotonic clock.  IDLESCHED_NEVER waits for ever.
+ *   Sizes     bytes.
+ *   Structs   zero means the default, so name only the fields that you set.
+ *   Threads   every function may be called from any thread, unless it says
+ *             otherwise, as long as no other thread destroys the object.
+ *   Misuse    of an object that is not there any more aborts with a message.
+ */
+#ifndef IDLESCHED_H
+#define IDLESCHED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "idlesched_version.h"
+
+#if defined(__GNUC__)
+#define IDLESCHED_API __attribute__((visibility("default")))
+#else
+#define IDLESCHED_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define IDLESCHED_NEVER UINT64_MAX
+#define IDLESCHED_US UINT64_C(1000)
+#define IDLESCHED_MS (1000 * IDLESCHED_US)
+#define IDLESCHED_S (1000 * IDLESCHED_MS)
+/* A duration that is over at once, where 0 would mean "the default". */
+#define IDLESCHED_AT_ONCE UINT64_C(1)
+
+typedef struct idlesched_pool idlesched_pool;
+typedef struct ids_worker idlesched_worker;
+typedef struct idlesched_heap idlesched_heap;
+typedef struct idlesched_job idlesched_job;
+
+/* ---------------------------------------------------------------- the process */
+
+/* The version of the library that runs, as IDLESCHED_VERSION_NUMBER counts it. */
+IDLESCHED_API unsigned idlesched_version(void);
+
+/* The allocator of this build, for people: "mimalloc 3.6.0", or "system". */
+IDLESCHED_API const char *idlesched_allocator(void);
+
+/* What a status of this library means, in words.  Never NULL. */
+IDLESCHED_API const char *idlesched_strerror(int status);
+
+/*
+ * Set the allocator's options so that what is released is really returned and
+ * stays so: huge pages off, the smallest range that is purged 64 KiB, no pages
+ * taken over by threads that free other threads' blocks.  What the user has set
+ * (MIMALLOC_ALLOW_THP=1, say) is left alone.
+ *
+ * Creating a pool does it, and repeating it does nothing.  A host whose malloc
+ * is mimalloc calls it as the first thing in main(): huge pages are decided when
+ * the allocator takes its first memory from the system.
+ */
+IDLESCHED_API void idlesched_process_defaults(void);
+
+/* CPUs this process may use: the smaller of affinity and cgroup quota, at least 1. */
+IDLESCHED_API unsigned idlesched_cpus(void);
+
+/* What the kernel says the process has in memory now. */
+typedef struct idlesched_memory {
+  uint64_t resident_bytes;  /* all pages, those of shared libraries included */
+  uint64_t anonymous_bytes; /* pages of this process alone: heaps and stacks */
+  uint64_t threads_count;   /* threads of the process, ours and others */
+} idlesched_memory;
+
+/*
+ * 0, or -ENOTSUP or another -errno where the system does not tell (it needs
+ * /proc/self/smaps_rollup, Linux 4.14).  Costs 40..120 us and more in a process
+ * with many mappings: the kernel walks its page tables.
+ */
+IDLESCHED_API int idlesched_memory_read(idlesched_memory *out);
+
+/* ------------------------------------------------------------- blocks and heaps */
+
+/*
+ * Blocks of the allocator that releases work on.  Under a host whose malloc is
+ * another one, jobs that want their memory released take it from here.  Blocks
+ * may be freed by any thread, and never with free().
+ *
+ * idlesched_realloc() makes a block when given NULL; NULL when there is no
+ * memory, and then the old block is as it was.
+ */
+IDLESCHED_API void *idlesched_realloc(void *block, size_t size);
+IDLESCHED_API void idlesched_free(void *block);
+
+/*
+ * A heap apart: blocks that live long are kept together in it, so that they do
+ * not pin the pages of those that come and go.  Any thread may use it.
+ *
+ * create returns NULL when there is no memory.  Blocks are freed with
+ * idlesched_free(), also after the heap was retired: a retired heap only takes
+ * no new ones.
+ */
+IDLESCHED_API idlesched_heap *idlesched_heap_create(void);
+IDLESCHED_API void *idlesched_heap_realloc(idlesched_heap *heap, void *block, size_t size);
+IDLESCHED_API void idlesched_heap_retire(idlesched_heap *heap);
+
+/*
+ * The calling thread is about to be idle: give up what its heap has cached, and
+ * purge.  For an event loop that goes to sleep.  Safe on any thread; nothing to
+ * do on one that has no heap.
+ */
+IDLESCHED_API void idlesched_thread_idle(void);
+
+/*
+ * While at least one guard is held, freed memory goes back to the system at
+ * once instead of after the allocator's delay.  For a scope that frees a lot and
+ * allocates little: inside it, allocation and free are up to 19 times slower.
+ *
+ * Guards count, across threads and pools, and may end in any order.  The
+ * user's own delay is put back by the last one; a delay of 0 or below is left
+ * alone at both ends.  Without mimalloc a guard does nothing.
+ */
+IDLESCHED_API void idlesched_eager_purge_enter(void);
+IDLESCHED_API void idlesched_eager_purge_leave(void);
+
+/* --------------------------------------------------------------------- workers */
+
+/*
+ * What a host does on a pool's workers, besides running jobs.  All are optional;
+ * they are called on the worker's own thread, without any lock.
+ */
+typedef struct idlesched_worker_hooks {
+  /*
+   * The worker is about to release: tidy what the host keeps for it, in steps of
+   * about a millisecond.  Return true when there is more to do; the worker looks
+   * for a job between two steps.
+   */
+  bool (*collect)(idlesched_worker *worker, void *context);
+  /* The worker's thread is about to end: drop what the host keeps for it. */
+  void (*stop)(idlesched_worker *worker, void *context);
+  void *context;
+} idlesched_worker_hooks;
+
+/* The worker whose thread calls, or NULL on any other thread. */
+IDLESCHED_API idlesched_worker *idlesched_worker_current(void);
+/* From 0 to workers_max - 1: the same for the life of the pool. */
+IDLESCHED_API unsigned idlesched_worker_index(const idlesched_worker *worker);
+/* One pointer of the host's for each worker, NULL at first and after stop.  Only
+ * on the worker's own thread. */
+IDLESCHED_API void *idlesched_worker_data(const idlesched_worker *worker);
+IDLESCHED_API void idlesched_worker_set_data(idlesched_worker *worker, void *data);
+
+/* ----------------------------------------------------------------------- pools */
+
+typedef struct idlesched_pool_config {
+  /* Shown by the system as the name of the threads; 15 bytes of it.  Default
+   * "idlesched". */
+  const char *name;
+  /* Most threads at a time.  Default idlesched_cpus(). */
+  unsigned workers_max;
+  /* A worker that found nothing to do for so long releases its memory.  Default
+   * 100 ms; IDLESCHED_AT_ONCE: each time it finds nothing; IDLESCHED_NEVER. */
+  uint64_t idle_release_ns;
+  /* A worker that found nothing to do for so long ends its thread, which
+   * releases as well.  Default 10 s; IDLESCHED_NEVER. */
+  uint64_t idle_exit_ns;
+  /* Of each thread.  Default 1 MiB; at least 64 KiB. */
+  size_t stack_size;
+  idlesched_worker_hooks hooks;
+  /*
+   * A plain job (idlesched_pool_submit) was dropped when the pool closed: it will
+   * not run.  Called on the closing thread, without any lock.
+   */
+  void (*dropped)(void (*run)(void *context), void *context);
+} idlesched_pool_config;
+
+/*
+ * Make a pool.  No thread is started.  On failure *out is NULL.
+ *
+ *   -EINVAL  a field is out of its range
+ *   -ENOMEM  no memory
+ *   -EAGAIN  no more of another resource
+ */
+IDLESCHED_API int idlesched_pool_create(idlesched_pool **out, const idlesched_pool_config *config);
+
+/*
+ * Close the pool if that was not done (dropping what is queued, with the default
+ * time limit), and free it.  NULL is fine.  Threads that could not be stopped in
+ * time keep what they need, and the last of them frees it.  Not from a job of
+ * this pool.
+ */
+IDLESCHED_API void idlesched_pool_destroy(idlesched_pool *pool);
+
+/*
+ * Queue run(context), first in, first out.  On failure nothing is kept.
+ *
+ *   -ESHUTDOWN  the pool is closing or closed
+ *   -ENOMEM     no memory for the queue
+ *   -EAGAIN, -ENOMEM, ...  there is no worker and the system refuses a thread;
+ *               while there is a worker, a refused thread is no error, and the
+ *               job waits for that worker
+ *
+ * May block for the time it takes to start the pool's first thread.
+ */
+IDLESCHED_API int idlesched_pool_submit(idlesched_pool *pool, void (*run)(void *context),
+                                        void *context);
+
+/*
+ * Start threads ahead of jobs, so that the first ones need not wait for them;
+ * workers that have a thread already are left alone.  A status as of submit,
+ * when not all could be started.
+ */
+IDLESCHED_API int idlesched_pool_start_workers(idlesched_pool *pool, unsigned workers_count);
+
+/*
+ * Wait until no job is queued and none is running.
+ *
+ *   -ETIMEDOUT  there still was one after timeout_ns
+ *   -EDEADLK    called from a job of this pool, which would wait for itself
+ */
+IDLESCHED_API int idlesched_pool_wait(idlesched_pool *pool, uint64_t timeout_ns);
+
+enum idlesched_close_mode {
+  IDLESCHED_CLOSE_DRAIN, /* run what is queued */
+  IDLESCHED_CLOSE_CANCEL /* drop what is queued; what runs is let finish */
+};
+
+typedef struct idlesched_close_report {
+  unsigned dropped_count;     /* queued jobs that were cancelled */
+  unsigned left_behind_count; /* threads that still run a job; they are never killed */
+} idlesched_close_report;
+
+/*
+ * Take no more jobs, end all workers.  Returns within timeout_ns and 100 ms:
+ * the time limit is for the jobs, the rest for workers on their way out.
+ * timeout_ns = 0 means the default, 2 s.  A second close does nothing; one that
+ * comes while another runs waits for it.  out may be NULL.
+ *
+ *   -ETIMEDOUT  some threads still run a job; they leave when it ends
+ *   -EDEADLK    called from a job of this pool
+ */
+IDLESCHED_API int idlesched_pool_close(idlesched_pool *pool, enum idlesched_close_mode mode,
+                                       uint64_t timeout_ns, idlesched_close_report *out);
+
+typedef struct idlesched_release_report {
+  unsigned visited_count;          /* workers that have released */
+  unsigned missed_count;           /* workers that were busy; they release when next idle */
+  uint64_t anonymous_before_bytes; /* as idlesched_memory_read() tells; 0 where it does not */
+  uint64_t anonymous_after_bytes;
+  uint64_t returned_bytes; /* by how much it fell; 0 when it did not */
+  uint64_t time_ns;        /* what the call took */
+} idlesched_release_report;
+
+/*
+ * Release now: every worker that has a thread tidies its heap, the calling
+ * thread does the same, and what became free goes back to the system.  Starts no
+ * thread and runs no job.
+ *
+ *   timeout_ns  how long to wait for workers that are busy; 0 means the default,
+ *               1 s
+ *   out         may be NULL
+ *
+ *   -ETIMEDOUT  some workers were missed; the others, and the caller, have
+ *               released
+ *   -EDEADLK    called from a job of this pool
+ */
+IDLESCHED_API int idlesched_pool_release(idlesched_pool *pool, uint64_t timeout_ns,
+                                         idlesched_release_report *out);
+
+/* One consistent snapshot, and counts since the pool was made. */
+typedef struct idlesched_pool_stats {
+  /* Workers now.  active = running + tickets; threads is the sum of the five. */
+  unsigned workers_max, threads, active, tickets;
+  unsigned starting, running, parked, releasing, exiting;
+  /* Jobs now. */
+  uint64_t jobs_queued, jobs_running;
+  /* Jobs so far; submitted = queued + running + done + failed + cancelled. */
+  uint64_t jobs_submitted, jobs_done, jobs_failed, jobs_cancelled;
+  /* Workers so far: tickets given, polls made with one, threads started, threads
+   * that the system refused, releases by idle workers, threads ended when idle. */
+  uint64_t wakes, polls, starts, starts_refused, releases, exits;
+  /* Purges of the process so far, by whoever. */
+  uint64_t purges;
+} idlesched_pool_stats;
+
+IDLESCHED_API void idlesched_pool_stats_read(idlesched_pool *pool, idlesched_pool_stats *out);
+
+/* ------------------------------------------------------------------------ jobs */
+
+enum idlesched_job_state {
+  IDLESCHED_JOB_NEW,
+  IDLESCHED_JOB_QUEUED,
+  IDLESCHED_JOB_RUNNING,
+  IDLESCHED_JOB_DONE,     /* run() returned 0 or more */
+  IDLESCHED_JOB_FAILED,   /* run() returned a negative status */
+  IDLESCHED_JOB_CANCELLED /* it will not run */
+};
+
+/*
+ * A job that can be waited for.  It is a part of a struct of the caller's, so
+ * that submitting it allocates nothing of its own.  Set run, done and context,
+ * and leave the rest zero.
+ *
+ * The job stays where it is until it has ended: until wait returned, or, when it
+ * has a done callback, until that was called.
+ */
+struct idlesched_job {
+  /* On a worker.  What it returns decides between DONE and FAILED. */
+  int (*run)(idlesched_job *job, idlesched_worker *worker);
+  /*
+   * The job has ended, in whatever way, and waiters have been told.  On the
+   * thread that ended it, without any lock: the worker, or whoever closed the
+   * pool.  It is the last thing that happens to the job, so it may free it.  May
+   * be NULL.
+   */
+  void (*done)(idlesched_job *job);
+  void *context;
+
+  /* The pool's; read them with the functions below. */
+  idlesched_pool *pool_;
+  uint32_t state_;
+  int status_;
+  void *waiters_;
+};
+
+/*
+ * Queue a job.  It may be one that has ended, to run it again.  As
+ * idlesched_pool_submit(), and
+ *
+ *   -EALREADY  the job is queued or running
+ */
+IDLESCHED_API int idlesched_pool_submit_job(idlesched_pool *pool, idlesched_job *job);
+
+IDLESCHED_API enum idlesched_job_state idlesched_job_state_read(const idlesched_job *job);
+/* What run() returned; -ECANCELED when it did not run; 0 before it has ended. */
+IDLESCHED_API int idlesched_job_status(const idlesched_job *job);
+
+/*
+ * Wait until the job has ended, in whatever way: 0.
+ *
+ *   -ETIMEDOUT  it has not after timeout_ns
+ *   -EINVAL     it was never submitted
+ *   -EDEADLK    called from a job of the same pool
+ */
+IDLESCHED_API int idlesched_job_wait(idlesched_job *job, uint64_t timeout_ns);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * job.c - see job.h.
+ */
+#include "job.h"
+
+struct waiter {
+  struct waiter *next;   /* L */
+  bool is_over;          /* L  taken off the job, which must not be touched any more */
+  int result;            /* L  what the wait returns then */
+  struct ids_cond ended; /* L */
+};
+
+static enum idlesched_job_state state_of(const struct idlesched_job *self) {
+  /* [ended] Pairs with the release in set_state(). */
+  return (enum idlesched_job_state)ids_load_acquire(&self->state_);
+}
+
+static void set_state(struct idlesched_job *self, enum idlesched_job_state state) {
+  /* [ended] What the job and its worker wrote is visible to who reads the end. */
+  ids_store_release(&self->state_, (uint32_t)state);
+}
+
+bool ids_job_has_ended(const struct idlesched_job *self) {
+  enum idlesched_job_state state = state_of(self);
+  return state == IDLESCHED_JOB_DONE || state == IDLESCHED_JOB_FAILED ||
+         state == IDLESCHED_JOB_CANCELLED;
+}
+
+bool ids_job_is_under_way(const struct idlesched_job *self) {
+  enum idlesched_job_state state = state_of(self);
+  return state == IDLESCHED_JOB_QUEUED || state == IDLESCHED_JOB_RUNNING;
+}
+
+void ids_job_set_queued_locked(struct idlesched_job *self, idlesched_pool *pool) {
+  ids_assert(self->waiters_ == NULL);
+  self->pool_ = pool;
+  self->status_ = 0;
+  set_state(self, IDLESCHED_JOB_QUEUED);
+}
+
+void ids_job_set_running_locked(struct idlesched_job *self) {
+  ids_assert(state_of(self) == IDLESCHED_JOB_QUEUED);
+  set_state(self, IDLESCHED_JOB_RUNNING);
+}
+
+/* Take all waiters off the job, and then publish what it has become. */
+static void publish_locked(struct idlesched_job *self, enum idlesched_job_state state, int result) {
+  struct waiter *waiter = self->waiters_;
+  self->waiters_ = NULL;
+  set_state(self, state);
+  while (waiter != NULL) {
+    struct waiter *next = waiter->next;
+    waiter->is_over = true;
+    waiter->result = result;
+    ids_cond_signal(&waiter->ended);
+    waiter = next;
+  }
+}
+
+void ids_job_end_locked(struct idlesched_job *self, enum idlesched_job_state state, int status) {
+  ids_assert(state_of(self) == IDLESCHED_JOB_QUEUED || state_of(self) == IDLESCHED_JOB_RUNNING);
+  self->status_ = status;
+  publish_locked(self, state, 0);
+}
+
+void ids_job_take_back_locked(struct idlesched_job *self) {
+  ids_assert(state_of(self) == IDLESCHED_JOB_QUEUED);
+  publish_locked(self, IDLESCHED_JOB_NEW, -EINVAL);
+}
+
+static void leave_waiters_locked(struct idlesched_job *self, struct waiter *waiter) {
+  struct waiter *previous = self->waiters_;
+  if (previous == waiter) {
+    self->waiters_ = waiter->next;
+    return;
+  }
+  while (previous->next != waiter)
+    previous = previous->next;
+  previous->next = waiter->next;
+}
+
+int ids_job_await_locked(struct idlesched_job *self, struct ids_mutex *lock, uint64_t deadline_ns) {
+  if (ids_job_has_ended(self))
+    return 0;
+  struct waiter waiter = { .next = self->waiters_, .result = -ETIMEDOUT };
+  int status = ids_cond_init(&waiter.ended, "job.waiter");
+  if (status != 0)
+    return status;
+  self->waiters_ = &waiter;
+  while (!waiter.is_over && ids_now_ns() < deadline_ns)
+    ids_cond_wait(&waiter.ended, lock, deadline_ns);
+  if (!waiter.is_over)
+    leave_waiters_locked(self, &waiter);
+  ids_cond_deinit(&waiter.ended);
+  return waiter.result;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * job.h - the states of a job that can be waited for, and its waiters.
+ *
+ *   NEW -> QUEUED -> RUNNING -> DONE | FAILED
+ *             +-------------------------------> CANCELLED
+ *   and from an end back to QUEUED, when it is submitted again.
+ *
+ * A job ends exactly once for each time it is queued.  Its state changes under
+ * the pool's lock, and is read without it: [ended] whoever reads an end also
+ * sees what the job wrote before it.
+ *
+ * Each waiter sleeps on a condition of its own, which lives on its stack.  The end
+ * takes the waiters off the job before it publishes the state, and that store is
+ * the last touch: from then on the job belongs to whoever waited or reads it.
+ */
+#ifndef IDS_JOB_H
+#define IDS_JOB_H
+
+#include "idlesched.h"
+#include "plat.h"
+
+bool ids_job_has_ended(const struct idlesched_job *self);
+/* Queued or running. */
+bool ids_job_is_under_way(const struct idlesched_job *self);
+
+/* The lock of the job's pool is held for all of these. */
+void ids_job_set_queued_locked(struct idlesched_job *self, idlesched_pool *pool);
+void ids_job_set_running_locked(struct idlesched_job *self);
+/* The end: wakes the waiters and publishes state and status. */
+void ids_job_end_locked(struct idlesched_job *self, enum idlesched_job_state state, int status);
+/* The submit failed after all: the job is as if it had never been submitted. */
+void ids_job_take_back_locked(struct idlesched_job *self);
+
+/* Wait for the end: 0, -ETIMEDOUT, -EINVAL when it was taken back, or what a
+ * condition's init returned. */
+int ids_job_await_locked(struct idlesched_job *self, struct ids_mutex *lock, uint64_t deadline_ns);
+
+#endif

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * plat.h - everything the core asks of the machine, and nothing else does.
+ *
+ * No other file of the core calls a pthread, a clock, malloc, __thread, sleep
+ * or stdio: spec/core checks the undefined symbols of every object.  So the
+ * core can run on other machines than this one, among them a simulated machine
+ * on which every thread is a coroutine, time is virtual, and the order of
+ * things is chosen by a search.  That is why
+ *
+ *   - waits take an absolute deadline on one monotonic clock, in nanoseconds;
+ *   - exactly these can fail: mutex and condition init, thread start,
+ *     allocation.  Each names its site, so that a test can refuse it.  Lock,
+ *     unlock, signal, broadcast, deinit and join cannot fail; misuse aborts;
+ *   - a wait may return early for no reason, and a waiter whose deadline has
+ *     passed may still be signalled: callers look at state, never at the result;
+ *   - thread-local values go through ids_tls_get(): simulated threads share one
+ *     system thread, where __thread would be one variable for all of them;
+ *   - every stretch without the lock, and every call to foreign code, is marked
+ *     with ids_point(), where a simulator may switch threads.
+ */
+#ifndef IDS_PLAT_H
+#define IDS_PLAT_H
+
+#include "base.h"
+#include "plat_types_posix.h"
+
+/* Monotonic time: changes of the wall clock do not move it. */
+uint64_t ids_now_ns(void);
+
+/* The core's own blocks.  NULL when there is no memory.  Any thread may free. */
+void *ids_alloc(size_t size, const char *site);
+void ids_free(void *block);
+
+/* 0, or -ENOMEM or -EAGAIN. */
+int ids_mutex_init(struct ids_mutex *self, const char *site);
+void ids_mutex_deinit(struct ids_mutex *self);
+void ids_mutex_lock(struct ids_mutex *self);
+void ids_mutex_unlock(struct ids_mutex *self);
+/* Whether the calling thread holds it. */
+bool ids_mutex_is_mine(const struct ids_mutex *self);
+
+/*
+ * A condition has one waiter in the core, wherever its signal is meant for one
+ * thread; those that several threads wait on are only ever broadcast.
+ */
+int ids_cond_init(struct ids_cond *self, const char *site);
+void ids_cond_deinit(struct ids_cond *self);
+void ids_cond_wait(struct ids_cond *self, struct ids_mutex *mutex, uint64_t deadline_ns);
+void ids_cond_signal(struct ids_cond *self);
+void ids_cond_broadcast(struct ids_cond *self);
+
+struct ids_thread_config {
+  void (*main)(void *context);
+  void *context;
+  const char *name; /* what the system shows of it: the first 15 bytes */
+  size_t stack_size;
+};
+
+/*
+ * Start a thread that blocks all signals, so that the host's own threads get
+ * them.  0, or -EAGAIN or -ENOMEM when the system refuses.  *self is written
+ * before main() runs.  Each started thread is joined or detached exactly once.
+ */
+int ids_thread_start(struct ids_thread *self, const struct ids_thread_config *config,
+                     const char *site);
+void ids_thread_join(struct ids_thread *self);
+/* The calling thread will not be joined: the system frees it when it ends. */
+void ids_thread_detach_self(void);
+
+/* CPUs this process may use, by affinity and by cgroup quota; at least 1. */
+unsigned ids_cpus_count(void);
+
+enum ids_tls_slot { IDS_TLS_WORKER, IDS_TLS_SLOTS };
+void *ids_tls_get(enum ids_tls_slot slot);
+void ids_tls_set(enum ids_tls_slot slot, void *value);
+
+/*
+ * Words that are read without a lock.  An acquire that reads what a release
+ * stored also sees everything written before that store.
+ */
+uint32_t ids_load_acquire(const uint32_t *word);
+void ids_store_release(uint32_t *word, uint32_t value);
+
+/* A place where the order of threads matters.  Does nothing here. */
+void ids_point(const char *where);
+
+/* What the kernel says this process has in memory. */
+struct ids_residency {
+  uint64_t resident_bytes;  /* all pages, shared libraries included */
+  uint64_t anonymous_bytes; /* pages that belong to this process alone */
+  uint64_t threads_count;   /* of the whole process */
+};
+
+/*
+ * Read it: 0, or -errno where the system does not tell.  Takes 40..120 us here,
+ * more with many mappings, as the kernel walks the page tables.
+ */
+int ids_residency_read(struct ids_residency *out);
+
+#endif

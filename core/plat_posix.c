@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * plat_posix.c - the platform on POSIX threads, with what Linux adds.
+ */
+#include "plat.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ------------------------------------------------------------------ fatal */
+
+IDS_NORETURN void ids_fatal(const char *expression, const char *file, int line) {
+  fprintf(stderr, "idlesched: assertion failed: %s (%s:%d)\n", expression, file, line);
+  abort();
+}
+
+IDS_NORETURN void ids_fatal_numbers(const char *expression, uint64_t left, uint64_t right,
+                                    const char *file, int line) {
+  fprintf(stderr, "idlesched: assertion failed: %s: %llu against %llu (%s:%d)\n", expression,
+          (unsigned long long)left, (unsigned long long)right, file, line);
+  abort();
+}
+
+/* A pthread call that can only fail through misuse. */
+static void must(int status, const char *call, int line) {
+  if (status != 0)
+    ids_fatal(call, __FILE__, line);
+}
+#define MUST(call) must(call, #call, __LINE__)
+
+/* ------------------------------------------------------------------ clock */
+
+uint64_t ids_now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * IDS_S + (uint64_t)now.tv_nsec;
+}
+
+/* ----------------------------------------------------------------- memory */
+
+void *ids_alloc(size_t size, const char *site) {
+  (void)site;
+  return malloc(size);
+}
+
+void ids_free(void *block) {
+  free(block);
+}
+
+/* ---------------------------------------------------- mutex and condition */
+
+/* The address of a thread-local is a number that no other live thread has. */
+static _Thread_local char thread_mark;
+
+static uintptr_t self_number(void) {
+  return (uintptr_t)&thread_mark;
+}
+
+int ids_mutex_init(struct ids_mutex *self, const char *site) {
+  (void)site;
+  atomic_init(&self->owner, 0);
+  return -pthread_mutex_init(&self->mutex, NULL);
+}
+
+void ids_mutex_deinit(struct ids_mutex *self) {
+  MUST(pthread_mutex_destroy(&self->mutex));
+}
+
+/* The owner is relaxed: whoever reads its own number wrote it itself, and any
+ * other value, however old, is the right answer "not mine". */
+static void set_owner(struct ids_mutex *self, uintptr_t owner) {
+  atomic_store_explicit(&self->owner, owner, memory_order_relaxed);
+}
+
+void ids_mutex_lock(struct ids_mutex *self) {
+  ids_assert(!ids_mutex_is_mine(self));
+  MUST(pthread_mutex_lock(&self->mutex));
+  set_owner(self, self_number());
+}
+
+void ids_mutex_unlock(struct ids_mutex *self) {
+  ids_assert(ids_mutex_is_mine(self));
+  set_owner(self, 0);
+  MUST(pthread_mutex_unlock(&self->mutex));
+}
+
+bool ids_mutex_is_mine(const struct ids_mutex *self) {
+  return atomic_load_explicit(&self->owner, memory_order_relaxed) == self_number();
+}
+
+int ids_cond_init(struct ids_cond *self, const char *site) {
+  (void)site;
+  pthread_condattr_t attributes;
+  int status = pthread_condattr_init(&attributes);
+  if (status != 0)
+    return -status;
+  MUST(pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC));
+  status = pthread_cond_init(&self->cond, &attributes);
+  MUST(pthread_condattr_destroy(&attributes));
+  return -status;
+}
+
+void ids_cond_deinit(struct ids_cond *self) {
+  MUST(pthread_cond_destroy(&self->cond));
+}
+
+void ids_cond_wait(struct ids_cond *self, struct ids_mutex *mutex, uint64_t deadline_ns) {
+  ids_assert(ids_mutex_is_mine(mutex));
+  set_owner(mutex, 0);
+  if (deadline_ns == IDS_NEVER) {
+    MUST(pthread_cond_wait(&self->cond, &mutex->mutex));
+  } else {
+    const struct timespec deadline = { .tv_sec = (time_t)(deadline_ns / IDS_S),
+                                       .tv_nsec = (long)(deadline_ns % IDS_S) };
+    int status = pthread_cond_timedwait(&self->cond, &mutex->mutex, &deadline);
+    ids_assert(status == 0 || status == ETIMEDOUT);
+  }
+  set_owner(mutex, self_number());
+}
+
+void ids_cond_signal(struct ids_cond *self) {
+  MUST(pthread_cond_signal(&self->cond));
+}
+
+void ids_cond_broadcast(struct ids_cond *self) {
+  MUST(pthread_cond_broadcast(&self->cond));
+}
+
+/* ---------------------------------------------------------------- threads */
+
+/*
+ * Carried into the new thread, which frees it.  The thread writes its own handle:
+ * pthread_create() may do so only after the thread has begun to run.
+ */
+struct birth {
+  struct ids_thread *handle;
+  void (*main)(void *context);
+  void *context;
+  char name[16]; /* the kernel's limit, with the final zero */
+};
+
+static void *thread_main(void *argument) {
+  struct birth birth = *(struct birth *)argument;
+  free(argument);
+  birth.handle->thread = pthread_self();
+  (void)pthread_setname_np(pthread_self(), birth.name);
+  birth.main(birth.context);
+  return NULL;
+}
+
+static int start_with_attributes(pthread_attr_t *attributes, struct birth *birth,
+                                 size_t stack_size) {
+  int status = pthread_attr_setstacksize(attributes, stack_size);
+  if (status != 0)
+    return -status;
+  pthread_t thread;
+  sigset_t all, before;
+  sigfillset(&all);
+  MUST(pthread_sigmask(SIG_SETMASK, &all, &before));
+  status = pthread_create(&thread, attributes, thread_main, birth);
+  MUST(pthread_sigmask(SIG_SETMASK, &before, NULL));
+  return -status;
+}
+
+int ids_thread_start(struct ids_thread *self, const struct ids_thread_config *config,
+                     const char *site) {
+  (void)site;
+  struct birth *birth = malloc(sizeof *birth);
+  if (birth == NULL)
+    return -ENOMEM;
+  *birth = (struct birth){ .handle = self, .main = config->main, .context = config->context };
+  strncpy(birth->name, config->name, sizeof birth->name - 1);
+
+  pthread_attr_t attributes;
+  int status = -pthread_attr_init(&attributes);
+  if (status == 0) {
+    status = start_with_attributes(&attributes, birth, config->stack_size);
+    MUST(pthread_attr_destroy(&attributes));
+  }
+  if (status != 0)
+    free(birth);
+  return status;
+}
+
+void ids_thread_join(struct ids_thread *self) {
+  MUST(pthread_join(self->thread, NULL));
+}
+
+void ids_thread_detach_self(void) {
+  MUST(pthread_detach(pthread_self()));
+}
+
+static _Thread_local void *tls_values[IDS_TLS_SLOTS];
+
+void *ids_tls_get(enum ids_tls_slot slot) {
+  return tls_values[slot];
+}
+
+void ids_tls_set(enum ids_tls_slot slot, void *value) {
+  tls_values[slot] = value;
+}
+
+uint32_t ids_load_acquire(const uint32_t *word) {
+  return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+void ids_store_release(uint32_t *word, uint32_t value) {
+  __atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+
+void ids_point(const char *where) {
+  (void)where;
+}
+
+/* ------------------------------------------------------------ system facts */
+
+/* Read a small file of the kernel's whole: the length, or -errno. */
+static int read_small_file(const char *path, char *buffer, size_t size) {
+  int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0)
+    return -errno;
+  size_t length = 0;
+  int status = 0;
+  while (length < size - 1) {
+    ssize_t count = read(file, buffer + length, size - 1 - length);
+    if (count < 0 && errno == EINTR)
+      continue;
+    if (count < 0)
+      status = -errno;
+    if (count <= 0)
+      break;
+    length += (size_t)count;
+  }
+  close(file);
+  buffer[length] = '\0';
+  return status < 0 ? status : (int)length;
+}
+
+/* The number in a line "Key:   123"; 0 when there is no such line. */
+static uint64_t field(const char *text, const char *key) {
+  const char *line = strstr(text, key);
+  return line == NULL ? 0 : (uint64_t)strtoull(line + strlen(key), NULL, 10);
+}
+
+int ids_residency_read(struct ids_residency *out) {
+  char text[4096];
+  *out = (struct ids_residency){ 0 };
+  int length = read_small_file("/proc/self/smaps_rollup", text, sizeof text);
+  if (length < 0)
+    return length;
+  out->resident_bytes = 1024 * field(text, "\nRss:");
+  out->anonymous_bytes = 1024 * field(text, "\nAnonymous:");
+  length = read_small_file("/proc/self/status", text, sizeof text);
+  if (length < 0)
+    return length;
+  out->threads_count = field(text, "\nThreads:");
+  return out->resident_bytes == 0 ? -ENOTSUP : 0;
+}
+
+static unsigned cpus_by_affinity(void) {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0)
+    return (unsigned)CPU_COUNT(&set);
+  long online = sysconf(_SC_NPROCESSORS_ONLN);
+  return online < 1 ? 1 : (unsigned)online;
+}
+
+/*
+ * CPUs that the cgroup's quota is worth, rounded up; UINT32_MAX without a quota.
+ * Version 2 says "quota period" or "max period" in one file, version 1 keeps
+ * two files and says -1 for no quota.
+ */
+static unsigned cpus_by_quota(void) {
+  char text[128];
+  long long quota = -1, period = -1;
+  if (read_small_file("/sys/fs/cgroup/cpu.max", text, sizeof text) > 0) {
+    if (sscanf(text, "%lld %lld", &quota, &period) != 2)
+      quota = -1;
+  } else if (read_small_file("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", text, sizeof text) > 0) {
+    quota = strtoll(text, NULL, 10);
+    if (read_small_file("/sys/fs/cgroup/cpu/cpu.cfs_period_us", text, sizeof text) > 0)
+      period = strtoll(text, NULL, 10);
+  }
+  if (quota <= 0 || period <= 0)
+    return UINT32_MAX;
+  return (unsigned)((quota + period - 1) / period);
+}
+
+unsigned ids_cpus_count(void) {
+  unsigned affinity = cpus_by_affinity();
+  unsigned quota = cpus_by_quota();
+  unsigned count = affinity < quota ? affinity : quota;
+  return count < 1 ? 1 : count;
+}

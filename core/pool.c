@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * pool.c - see pool.h.
+ */
+#include "pool.h"
+
+/* "pool" in ASCII: a stray pointer hardly ever points to it. */
+#define POOL_TAG UINT32_C(0x706f6f6c)
+
+/* What workers that run no job get for leaving, beyond a close's time limit. */
+#define LEAVING_NS (100 * IDS_MS)
+
+static struct idlesched_pool *pool_of(const struct ids_group *group) {
+  return ids_container_of(group, struct idlesched_pool, group);
+}
+
+void ids_pool_check(const struct idlesched_pool *self) {
+  ids_assert(self != NULL && self->tag == POOL_TAG);
+}
+
+bool ids_pool_is_mine(const struct idlesched_pool *self) {
+  const struct ids_worker *worker = ids_worker_current();
+  return worker != NULL && worker->group == &self->group;
+}
+
+/* ------------------------------------------------- what a worker asks of us */
+
+static bool has_work(const struct ids_group *group) {
+  return pool_of(group)->queue.count > 0;
+}
+
+static enum ids_poll poll(struct ids_worker *worker) {
+  struct idlesched_pool *self = pool_of(worker->group);
+  struct ids_cell *cell = &self->claimed[worker->index];
+  if (!ids_queue_pop(&self->queue, cell))
+    return worker->group->is_stopping ? IDS_POLL_STOP : IDS_POLL_WAIT;
+  if (cell->run == NULL)
+    ids_job_set_running_locked(cell->context);
+  self->jobs_running_count++;
+  return IDS_POLL_WORK;
+}
+
+static void job_finished_locked(struct idlesched_pool *self) {
+  ids_assert(self->jobs_running_count > 0);
+  self->jobs_running_count--;
+  if (self->jobs_running_count == 0 && self->queue.count == 0)
+    ids_cond_broadcast(&self->group.changed); /* the pool is idle */
+}
+
+static void run_job(struct idlesched_pool *self, struct idlesched_job *job,
+                    struct ids_worker *worker) {
+  int status = job->run(job, worker);
+  void (*done)(struct idlesched_job *) = job->done;
+
+  ids_group_lock(&self->group);
+  if (status < 0)
+    self->failed_count++;
+  else
+    self->done_count++;
+  ids_job_end_locked(job, status < 0 ? IDLESCHED_JOB_FAILED : IDLESCHED_JOB_DONE, status);
+  if (done != NULL) {
+    ids_group_unlock(&self->group);
+    done(job);
+    ids_group_lock(&self->group);
+  }
+  job_finished_locked(self);
+  ids_group_unlock(&self->group);
+}
+
+static void work(struct ids_worker *worker) {
+  struct idlesched_pool *self = pool_of(worker->group);
+  struct ids_cell cell = self->claimed[worker->index];
+  self->claimed[worker->index] = (struct ids_cell){ 0 };
+  if (cell.run == NULL) {
+    run_job(self, cell.context, worker);
+    return;
+  }
+  cell.run(cell.context);
+  ids_group_lock(&self->group);
+  self->done_count++;
+  job_finished_locked(self);
+  ids_group_unlock(&self->group);
+}
+
+static bool collect(struct ids_worker *worker) {
+  const idlesched_worker_hooks *hooks = &pool_of(worker->group)->hooks;
+  return hooks->collect != NULL && hooks->collect(worker, hooks->context);
+}
+
+static void stop(struct ids_worker *worker) {
+  const idlesched_worker_hooks *hooks = &pool_of(worker->group)->hooks;
+  if (hooks->stop != NULL)
+    hooks->stop(worker, hooks->context);
+  worker->data = NULL;
+}
+
+static void free_pool(struct ids_group *group) {
+  struct idlesched_pool *self = pool_of(group);
+  self->tag = 0;
+  ids_queue_deinit(&self->queue);
+  ids_group_deinit(group);
+  ids_free(self->claimed);
+  ids_free(self);
+}
+
+static const struct ids_group_ops ops = {
+  .poll = poll,
+  .work = work,
+  .has_work = has_work,
+  .collect = collect,
+  .stop = stop,
+  .orphaned = free_pool,
+};
+
+/* ------------------------------------------------------------------- life */
+
+int ids_pool_create(struct idlesched_pool **out, const struct ids_pool_config *config) {
+  int status = -ENOMEM;
+  *out = NULL;
+
+  struct idlesched_pool *self = ids_alloc(sizeof *self, "pool");
+  if (self == NULL)
+    return status;
+  *self =
+    (struct idlesched_pool){ .tag = POOL_TAG, .hooks = config->hooks, .dropped = config->dropped };
+  self->claimed = ids_alloc(config->group.workers_max * sizeof *self->claimed, "pool.claimed");
+  if (self->claimed == NULL)
+    goto free_pool;
+  status = ids_group_init(&self->group, &ops, &config->group);
+  if (status != 0)
+    goto free_claimed;
+
+  *out = self;
+  return 0;
+
+free_claimed:
+  ids_free(self->claimed);
+free_pool:
+  ids_free(self);
+  return status;
+}
+
+void ids_pool_destroy(struct idlesched_pool *self) {
+  ids_group_lock(&self->group);
+  ids_assert(self->admission == IDS_POOL_CLOSED);
+  self->group.is_orphaned = self->group.threads_count > 0;
+  bool frees = !self->group.is_orphaned;
+  ids_group_unlock(&self->group);
+  if (frees) {
+    ids_group_join(&self->group);
+    free_pool(&self->group);
+  }
+}
+
+/* ------------------------------------------------------------------ submit */
+
+/* The state that the cell's job had is lost only when the submit succeeds. */
+static int push_locked(struct idlesched_pool *self, struct ids_cell cell) {
+  ids_group_await_launch_locked(&self->group);
+  if (self->admission != IDS_POOL_OPEN)
+    return -ESHUTDOWN;
+  struct idlesched_job *job = cell.run == NULL ? cell.context : NULL;
+  if (job != NULL && ids_job_is_under_way(job))
+    return -EALREADY;
+  int status = ids_queue_push(&self->queue, cell);
+  if (status != 0)
+    return status;
+  if (job != NULL)
+    ids_job_set_queued_locked(job, self);
+  self->submitted_count++;
+  return 0;
+}
+
+/* No thread is there to run it, and the system refuses one: it is the only job,
+ * as nobody else could queue any since. */
+static void take_back_locked(struct idlesched_pool *self) {
+  struct ids_cell cell;
+  ids_assert_equal(self->queue.count, 1);
+  ids_queue_pop(&self->queue, &cell);
+  if (cell.run == NULL)
+    ids_job_take_back_locked(cell.context);
+  self->submitted_count--;
+}
+
+int ids_pool_submit(struct idlesched_pool *self, struct ids_cell cell) {
+  struct ids_group *group = &self->group;
+  struct ids_wake wake = { .worker = NULL };
+
+  ids_group_lock(group);
+  int status = push_locked(self, cell);
+  if (status == 0 && ids_group_wants_wake_locked(group))
+    wake = ids_group_grant_locked(group);
+  ids_group_unlock(group);
+  if (wake.worker == NULL)
+    return status;
+
+  status = ids_wake_deliver(wake);
+  if (status != 0) {
+    ids_group_lock(group);
+    if (ids_worker_launch_failed_locked(wake.worker))
+      status = 0;
+    else
+      take_back_locked(self);
+    ids_group_unlock(group);
+  }
+  return status;
+}
+
+static struct ids_worker *first_absent_locked(struct ids_group *group) {
+  for (unsigned i = 0; i < group->config.workers_max; i++)
+    if (group->workers[i].state == IDS_WORKER_ABSENT)
+      return &group->workers[i];
+  return NULL;
+}
+
+int ids_pool_start_workers(struct idlesched_pool *self, unsigned workers_count) {
+  struct ids_group *group = &self->group;
+  int status = 0;
+  ids_group_lock(group);
+  while (status == 0 && group->threads_count < workers_count) {
+    struct ids_worker *worker = first_absent_locked(group);
+    if (self->admission != IDS_POOL_OPEN)
+      status = -ESHUTDOWN;
+    if (worker == NULL || status != 0)
+      break;
+    struct ids_wake wake = ids_worker_grant_locked(worker);
+    ids_group_unlock(group);
+    status = ids_wake_deliver(wake);
+    ids_group_lock(group);
+    if (status != 0)
+      ids_worker_launch_failed_locked(worker);
+  }
+  ids_group_unlock(group);
+  return status;
+}
+
+/* ------------------------------------------------------------ wait and close */
+
+static bool is_idle_locked(const struct idlesched_pool *self) {
+  return self->queue.count == 0 && self->jobs_running_count == 0;
+}
+
+static void await_idle_locked(struct idlesched_pool *self, uint64_t deadline_ns) {
+  while (!is_idle_locked(self) && ids_now_ns() < deadline_ns)
+    ids_group_wait_locked(&self->group, deadline_ns);
+}
+
+int ids_pool_wait(struct idlesched_pool *self, uint64_t deadline_ns) {
+  if (ids_pool_is_mine(self))
+    return -EDEADLK;
+  ids_group_lock(&self->group);
+  await_idle_locked(self, deadline_ns);
+  int status = is_idle_locked(self) ? 0 : -ETIMEDOUT;
+  ids_group_unlock(&self->group);
+  return status;
+}
+
+/* The job is not in the queue any more.  Without the lock. */
+static void drop_cell(struct idlesched_pool *self, struct ids_cell cell) {
+  if (cell.run != NULL) {
+    if (self->dropped != NULL)
+      self->dropped(cell.run, cell.context);
+    return;
+  }
+  struct idlesched_job *job = cell.context;
+  void (*done)(struct idlesched_job *) = job->done;
+  ids_group_lock(&self->group);
+  ids_job_end_locked(job, IDLESCHED_JOB_CANCELLED, -ECANCELED);
+  ids_group_unlock(&self->group);
+  if (done != NULL)
+    done(job);
+}
+
+/* Cancel what is queued: taken from the workers at once, then ended one by one
+ * with the lock dropped.  How many they were. */
+static unsigned drop_queue_locked(struct idlesched_pool *self) {
+  struct ids_queue queue = self->queue;
+  self->queue = (struct ids_queue){ 0 };
+  unsigned count = (unsigned)queue.count;
+  self->cancelled_count += count;
+  ids_group_unlock(&self->group);
+
+  struct ids_cell cell;
+  while (ids_queue_pop(&queue, &cell))
+    drop_cell(self, cell);
+  ids_queue_deinit(&queue);
+
+  ids_group_lock(&self->group);
+  return count;
+}
+
+/* Somebody else closes the pool, or has done so. */
+static int await_closed_locked(struct idlesched_pool *self, uint64_t deadline_ns) {
+  while (self->admission != IDS_POOL_CLOSED && ids_now_ns() < deadline_ns)
+    ids_group_wait_locked(&self->group, deadline_ns);
+  return self->admission == IDS_POOL_CLOSED ? 0 : -ETIMEDOUT;
+}
+
+static void close_locked(struct idlesched_pool *self, enum idlesched_close_mode mode,
+                         uint64_t deadline_ns, idlesched_close_report *out) {
+  self->admission = IDS_POOL_CLOSING;
+  ids_group_await_launch_locked(&self->group);
+  if (mode == IDLESCHED_CLOSE_DRAIN)
+    await_idle_locked(self, deadline_ns);
+  out->dropped_count = drop_queue_locked(self);
+  await_idle_locked(self, deadline_ns);
+
+  ids_group_stop_locked(&self->group);
+  uint64_t leaving_ns = is_idle_locked(self) ? ids_after_ns(ids_now_ns(), LEAVING_NS) : 0;
+  out->left_behind_count = ids_group_await_gone_locked(&self->group,
+                                                       ids_later_ns(deadline_ns, leaving_ns));
+  self->admission = IDS_POOL_CLOSED;
+  ids_cond_broadcast(&self->group.changed);
+}
+
+int ids_pool_close(struct idlesched_pool *self, enum idlesched_close_mode mode,
+                   uint64_t deadline_ns, idlesched_close_report *out) {
+  *out = (idlesched_close_report){ 0 };
+  if (ids_pool_is_mine(self))
+    return -EDEADLK;
+  ids_group_lock(&self->group);
+  int status;
+  if (self->admission == IDS_POOL_OPEN) {
+    close_locked(self, mode, deadline_ns, out);
+    status = out->left_behind_count > 0 ? -ETIMEDOUT : 0;
+  } else {
+    status = await_closed_locked(self, deadline_ns);
+  }
+  ids_group_unlock(&self->group);
+  return status;
+}

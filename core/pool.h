@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * pool.h - a queue of jobs and the group of workers that empties it.
+ *
+ * One lock, the group's, guards the queue, the counts and the states of jobs.
+ * Jobs and callbacks run without it.
+ *
+ *   OPEN      jobs are taken in.
+ *   CLOSING   no more of them; those queued run, or are dropped.
+ *   CLOSED    no worker is left, or those that are left are counted and will
+ *             leave by themselves.
+ *
+ * A job that was queued ends exactly once: a worker runs it, or the close drops
+ * it.  A submit that fails keeps nothing: see ids_worker_launch_failed_locked().
+ */
+#ifndef IDS_POOL_H
+#define IDS_POOL_H
+
+#include "idlesched.h"
+#include "job.h"
+#include "queue.h"
+#include "worker.h"
+
+enum ids_admission { IDS_POOL_OPEN, IDS_POOL_CLOSING, IDS_POOL_CLOSED };
+
+/* Letters as in group.h. */
+struct idlesched_pool {
+  uint32_t tag;                 /* C  says that this is a pool; cleared when freed */
+  struct ids_group group;       /*    its lock is the pool's */
+  idlesched_worker_hooks hooks; /* C */
+  void (*dropped)(void (*run)(void *context), void *context); /* C  may be NULL */
+  struct ids_queue queue;                                     /* L */
+  struct ids_cell *claimed;     /* T  one for each worker: the job it runs */
+  enum ids_admission admission; /* L */
+  uint64_t jobs_running_count;  /* L  a job runs until its done callback returned */
+  uint64_t submitted_count;     /* L */
+  uint64_t done_count;          /* L */
+  uint64_t failed_count;        /* L */
+  uint64_t cancelled_count;     /* L */
+};
+
+/* A checked configuration, with every default filled in. */
+struct ids_pool_config {
+  struct ids_group_config group;
+  idlesched_worker_hooks hooks;
+  void (*dropped)(void (*run)(void *context), void *context);
+};
+
+int ids_pool_create(struct idlesched_pool **out, const struct ids_pool_config *config);
+/* The pool is CLOSED.  Frees it, or leaves that to the last thread. */
+void ids_pool_destroy(struct idlesched_pool *self);
+
+/* Aborts unless it is a pool that was not freed. */
+void ids_pool_check(const struct idlesched_pool *self);
+/* Whether the calling thread is one of the pool's workers. */
+bool ids_pool_is_mine(const struct idlesched_pool *self);
+
+int ids_pool_submit(struct idlesched_pool *self, struct ids_cell cell);
+int ids_pool_start_workers(struct idlesched_pool *self, unsigned workers_count);
+int ids_pool_wait(struct idlesched_pool *self, uint64_t deadline_ns);
+int ids_pool_close(struct idlesched_pool *self, enum idlesched_close_mode mode,
+                   uint64_t deadline_ns, idlesched_close_report *out);
+
+#endif

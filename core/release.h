@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * release.h - give memory back now: visit the workers, purge, report.
+ *
+ * The visits come first, all of them, then what the caller's own heap has, and
+ * then one purge: a purge before the last visit would have to be repeated.
+ */
+#ifndef IDS_RELEASE_H
+#define IDS_RELEASE_H
+
+#include "pool.h"
+
+int ids_release_pool(struct idlesched_pool *pool, uint64_t timeout_ns,
+                     idlesched_release_report *out);
+
+/* The calling thread's own heap. */
+void ids_release_thread(void);
+
+#endif

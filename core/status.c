@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+#include "status.h"
+
+#include "base.h"
+
+static const struct {
+  int status;
+  const char *text;
+} texts[] = {
+  { 0, "success" },
+  { -EAGAIN, "the system refuses another thread (limit reached), and no worker has one" },
+  { -EALREADY, "the job is queued or running already" },
+  { -ECANCELED, "the job was cancelled before it ran" },
+  { -EDEADLK, "called from a job of the same pool, which would wait for itself" },
+  { -EINVAL, "an argument is out of its range" },
+  { -ENOMEM, "not enough memory" },
+  { -ENOTSUP, "this system does not tell" },
+  { -ESHUTDOWN, "the pool is closed" },
+  { -ETIMEDOUT, "the time limit has passed" },
+};
+
+const char *ids_status_text(int status) {
+  for (size_t i = 0; i < ids_countof(texts); i++)
+    if (texts[i].status == status)
+      return texts[i].text;
+  return status < 0 ? "an error of the system" : "success";
+}
