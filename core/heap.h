@@ -31,6 +31,9 @@ enum ids_heap_option {
   IDS_HEAP_OPTIONS
 };
 
+/* Heaps apart that a process can make: see idlesched_heap_create(). */
+#define IDS_HEAPS_MOST 16
+
 struct idlesched_heap;
 
 /* What an allocator does for us.  A build has one: heap_mimalloc.c or heap_system.c. */
@@ -43,7 +46,6 @@ struct ids_heap_ops {
   void (*free)(void *block);
   struct idlesched_heap *(*create)(void);
   void *(*resize_in)(struct idlesched_heap *heap, void *block, size_t size);
-  void (*retire)(struct idlesched_heap *heap);
   void (*collect)(void);
   void (*purge)(void);
   /* Whether there are such options at all; without them get and set are not called. */

@@ -32,10 +32,6 @@ static void *heap_resize_in(struct idlesched_heap *heap, void *block, size_t siz
   return realloc(block, size);
 }
 
-static void heap_retire(struct idlesched_heap *heap) {
-  (void)heap;
-}
-
 static void purge(void) {
 #if defined(__GLIBC__)
   malloc_trim(0);
@@ -49,7 +45,6 @@ const struct ids_heap_ops ids_heap_ops = {
   .free = free,
   .create = heap_create,
   .resize_in = heap_resize_in,
-  .retire = heap_retire,
   .collect = nothing,
   .purge = purge,
   .has_options = false,

@@ -56,6 +56,14 @@ void idlesched_process_defaults(void) {
   ids_heap_ops.set_defaults();
 }
 
+uint64_t idlesched_now_ns(void) {
+  return ids_now_ns();
+}
+
+void idlesched_sleep(uint64_t duration_ns) {
+  ids_sleep_until(deadline_after(duration_ns));
+}
+
 unsigned idlesched_cpus(void) {
   return ids_cpus_count();
 }
@@ -85,11 +93,6 @@ idlesched_heap *idlesched_heap_create(void) {
 
 void *idlesched_heap_realloc(idlesched_heap *heap, void *block, size_t size) {
   return ids_heap_ops.resize_in(heap, block, size);
-}
-
-void idlesched_heap_retire(idlesched_heap *heap) {
-  if (heap != NULL)
-    ids_heap_ops.retire(heap);
 }
 
 void idlesched_thread_idle(void) {

@@ -77,6 +77,12 @@ IDLESCHED_API const char *idlesched_strerror(int status);
  */
 IDLESCHED_API void idlesched_process_defaults(void);
 
+/* Now, on the monotonic clock that all times of the library are on. */
+IDLESCHED_API uint64_t idlesched_now_ns(void);
+
+/* Block the calling thread for so long. */
+IDLESCHED_API void idlesched_sleep(uint64_t duration_ns);
+
 /* CPUs this process may use: the smaller of affinity and cgroup quota, at least 1. */
 IDLESCHED_API unsigned idlesched_cpus(void);
 
@@ -109,15 +115,14 @@ IDLESCHED_API void idlesched_free(void *block);
 
 /*
  * A heap apart: blocks that live long are kept together in it, so that they do
- * not pin the pages of those that come and go.  Any thread may use it.
+ * not pin the pages of those that come and go.  Any thread may use it; blocks are
+ * freed with idlesched_free().
  *
- * create returns NULL when there is no memory.  Blocks are freed with
- * idlesched_free(), also after the heap was retired: a retired heap only takes
- * no new ones.
+ * A heap is made for good, as it costs some 160 KB, and a process can make 16 of
+ * them.  create returns NULL beyond that, and when there is no memory.
  */
 IDLESCHED_API idlesched_heap *idlesched_heap_create(void);
 IDLESCHED_API void *idlesched_heap_realloc(idlesched_heap *heap, void *block, size_t size);
-IDLESCHED_API void idlesched_heap_retire(idlesched_heap *heap);
 
 /*
  * The calling thread is about to be idle: give up what its heap has cached, and

@@ -27,6 +27,8 @@
 
 /* Monotonic time: changes of the wall clock do not move it. */
 uint64_t ids_now_ns(void);
+/* For hosts and scripts: the core itself waits on conditions only. */
+void ids_sleep_until(uint64_t moment_ns);
 
 /* The core's own blocks.  NULL when there is no memory.  Any thread may free. */
 void *ids_alloc(size_t size, const char *site);

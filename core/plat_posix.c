@@ -42,6 +42,13 @@ uint64_t ids_now_ns(void) {
   return (uint64_t)now.tv_sec * IDS_S + (uint64_t)now.tv_nsec;
 }
 
+void ids_sleep_until(uint64_t moment_ns) {
+  const struct timespec moment = { .tv_sec = (time_t)(moment_ns / IDS_S),
+                                   .tv_nsec = (long)(moment_ns % IDS_S) };
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &moment, NULL) == EINTR)
+    continue;
+}
+
 /* ----------------------------------------------------------------- memory */
 
 void *ids_alloc(size_t size, const char *site) {

@@ -1,0 +1,175 @@
+-- SPDX-License-Identifier: MIT
+---@meta idlesched
+
+-- What `require "idlesched"` returns, for editors and for people.  Times are seconds
+-- (integer or float), sizes are bytes.  Misuse raises at the caller; expected outcomes
+-- are nil and a fixed string; what the system refuses is nil, message, errno.
+
+---@class idlesched
+---@field _VERSION string "idlesched 0.1.0"
+local idlesched = {}
+
+---Make a pool of workers. No thread is started before the first job.
+---@param options? idlesched.PoolOptions
+---@return idlesched.Pool? pool
+---@return string? message
+---@return integer? errno
+---@nodiscard
+function idlesched.pool(options) end
+
+---While the guard is held, freed memory goes back to the system at once. Guards count:
+---the last one that ends puts the allocator's own delay back. Allocation and free are
+---up to 19 times slower inside. Without mimalloc it does nothing.
+---@return idlesched.Guard
+---@nodiscard
+function idlesched.eager_purge() end
+
+---The calling thread is about to be idle: release what its heap has cached.
+function idlesched.thread_idle() end
+
+---What the kernel says that the process has in memory now. Takes about 0.1 ms.
+---@return idlesched.Memory? memory nil where the system does not tell
+---@return string? message
+---@return integer? errno
+function idlesched.memory() end
+
+---CPUs that this process may use: the smaller of affinity and cgroup quota.
+---@return integer
+function idlesched.cpus() end
+
+---Seconds on a monotonic clock.
+---@return number
+function idlesched.now() end
+
+---Block the calling thread.
+---@param seconds number
+function idlesched.sleep(seconds) end
+
+---Whether a value is an error object of this module.
+---@param value any
+---@return boolean
+function idlesched.is_error(value) end
+
+---Name and version of the allocator: "mimalloc 3.6.0", or "system".
+---@return string
+function idlesched.allocator() end
+
+---@class idlesched.PoolOptions
+---@field name? string default "pool"; threads carry the first 15 bytes of it
+---@field workers? integer most threads at a time, 1 to 1024; default idlesched.cpus()
+---@field idle_release? number|false seconds without a job until a worker's memory is released; default 0.1; false = never
+---@field idle_exit? number|false seconds without a job until a worker's thread ends; default 10; false = never
+
+---@class idlesched.Pool
+local Pool = {}
+
+---Run fn(...) on a worker. The function travels with its upvalues, by copy; so do the
+---arguments and the results. Raises an error object of kind "transfer" when one of
+---them cannot, and then nothing was queued.
+---@param fn function
+---@param ... any
+---@return idlesched.Job? job
+---@return "closed"|string|nil reason
+---@return integer? errno
+function Pool:submit(fn, ...) end
+
+---Wait until no job is queued and none is running.
+---@param timeout? number seconds; nil waits for ever
+---@return true? ok
+---@return "timeout"? reason
+function Pool:wait(timeout) end
+
+---Start threads ahead of jobs.
+---@param count? integer default: all
+---@return true? ok
+---@return string? reason
+---@return integer? errno
+function Pool:start_workers(count) end
+
+---Release now: collects this Lua state, has every worker that has a thread tidy its
+---heap and Lua state, and purges. Starts no thread, runs no job.
+---@param options? { timeout?: number } seconds to wait for busy workers, default 1
+---@return idlesched.ReleaseReport
+function Pool:release(options) end
+
+---One consistent snapshot.
+---@return idlesched.PoolStats
+function Pool:stats() end
+
+---Workers that run, or have been told to run. 0 for an idle pool.
+---@return integer
+function Pool:active() end
+
+---Take no more jobs and end all workers. A second close does nothing. Also what a
+---<close> variable does, with mode "cancel", and the collector.
+---@param options? { mode?: "drain"|"cancel", timeout?: number } default "drain", 2 s
+---@return true? ok
+---@return "timeout"? reason some threads still run a job; they leave when it ends
+function Pool:close(options) end
+
+---@class idlesched.Job
+local Job = {}
+
+---@return "queued"|"running"|"done"|"failed"|"cancelled"
+function Job:status() end
+
+---Wait until the job has ended, in whatever way.
+---@param timeout? number seconds; nil waits for ever
+---@return true? ok
+---@return "timeout"? reason
+function Job:wait(timeout) end
+
+---What the job returned, as often as you like. Raises its error object, or the string
+---"timeout" or "cancelled".
+---@param timeout? number seconds; nil waits for ever
+---@return any ...
+function Job:result(timeout) end
+
+---The same without raising: true and the results, or nil and the error.
+---@param timeout? number seconds; nil waits for ever
+---@return true? ok
+---@return any ...
+function Job:try(timeout) end
+
+---@class idlesched.Guard
+local Guard = {}
+
+---End it now. It also ends with its <close> variable, when it is collected, and with
+---its Lua state; once in all.
+function Guard:close() end
+
+---@class idlesched.Memory
+---@field resident integer bytes of all pages, shared libraries included
+---@field anonymous integer bytes of pages that belong to this process alone
+---@field threads integer threads of the process
+
+---@class idlesched.ReleaseReport
+---@field returned integer bytes by which the process's anonymous memory fell
+---@field before integer bytes of anonymous memory before
+---@field after integer bytes of anonymous memory after
+---@field visited integer workers that have released
+---@field missed integer workers that were busy; they release when next idle
+---@field complete boolean whether none was missed
+---@field time number seconds that the call took
+---@field allocator string
+
+---@class idlesched.PoolStats
+---@field workers { max: integer, threads: integer, active: integer, tickets: integer, starting: integer, running: integer, parked: integer, releasing: integer, exiting: integer }
+---@field jobs { queued: integer, running: integer, submitted: integer, done: integer, failed: integer, cancelled: integer }
+---@field wakes integer tickets given
+---@field polls integer polls made with a ticket
+---@field starts integer threads started
+---@field starts_refused integer threads that the system refused
+---@field releases integer releases by workers
+---@field exits integer threads that ended because they were idle
+---@field purges integer purges of the process, by whoever
+
+---@class idlesched.Error
+---@field kind "error"|"transfer"|"memory"|"init"
+---@field message string with the position where Lua gave one
+---@field value any the original error value, where it can travel and is no string
+---@field traceback string the worker's stack when it was raised
+---@field worker integer? number of the worker, from 1
+---@field pool string? name of the pool
+
+return idlesched

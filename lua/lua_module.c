@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * lua_module.c - the module table.
+ */
+#include "lua_module.h"
+
+#include <lauxlib.h>
+
+#include "idlesched.h"
+#include "lua_error.h"
+#include "lua_guard.h"
+#include "lua_job.h"
+#include "lua_pool.h"
+#include "lua_util.h"
+#include "lua_value.h"
+
+/* idlesched.cpus() -> CPUs this process may use */
+static int module_cpus(lua_State *L) {
+  lua_pushinteger(L, idlesched_cpus());
+  return 1;
+}
+
+/* idlesched.now() -> seconds on a monotonic clock */
+static int module_now(lua_State *L) {
+  lua_pushnumber(L, lids_seconds(idlesched_now_ns()));
+  return 1;
+}
+
+/* idlesched.sleep(seconds): block the calling thread */
+static int module_sleep(lua_State *L) {
+  luaL_checknumber(L, 1);
+  idlesched_sleep(lids_check_timeout_ns(L, 1));
+  return 0;
+}
+
+/* idlesched.memory() -> { resident, anonymous, threads } | nil, message, number */
+static int module_memory(lua_State *L) {
+  idlesched_memory memory;
+  int status = idlesched_memory_read(&memory);
+  if (status != 0)
+    return lids_push_status(L, status);
+  lua_createtable(L, 0, 3);
+  lua_pushinteger(L, (lua_Integer)memory.resident_bytes);
+  lua_setfield(L, -2, "resident");
+  lua_pushinteger(L, (lua_Integer)memory.anonymous_bytes);
+  lua_setfield(L, -2, "anonymous");
+  lua_pushinteger(L, (lua_Integer)memory.threads_count);
+  lua_setfield(L, -2, "threads");
+  return 1;
+}
+
+/* idlesched.thread_idle(): release what the calling thread's heap has cached */
+static int module_thread_idle(lua_State *L) {
+  (void)L;
+  idlesched_thread_idle();
+  return 0;
+}
+
+/* idlesched.is_error(value) -> whether it is an error object of this module */
+static int module_is_error(lua_State *L) {
+  luaL_checkany(L, 1);
+  lua_pushboolean(L, lids_error_is(L, 1));
+  return 1;
+}
+
+/* idlesched.allocator() -> name and version of the allocator, "mimalloc 3.6.0" */
+static int module_allocator(lua_State *L) {
+  lua_pushstring(L, idlesched_allocator());
+  return 1;
+}
+
+static const luaL_Reg functions[] = {
+  { "pool", lids_pool_new },
+  { "eager_purge", lids_guard_eager_purge },
+  { "thread_idle", module_thread_idle },
+  { "memory", module_memory },
+  { "cpus", module_cpus },
+  { "now", module_now },
+  { "sleep", module_sleep },
+  { "is_error", module_is_error },
+  { "allocator", module_allocator },
+  { NULL, NULL },
+};
+
+IDLESCHED_API int luaopen_idlesched(lua_State *L) {
+  luaL_checkversion(L);
+  idlesched_process_defaults();
+  lids_error_open(L);
+  lids_value_open(L);
+  lids_pool_open(L);
+  lids_job_open(L);
+  lids_guard_open(L);
+  luaL_newlib(L, functions);
+  lua_pushliteral(L, "idlesched " IDLESCHED_VERSION_STRING);
+  lua_setfield(L, -2, "_VERSION");
+  return 1;
+}

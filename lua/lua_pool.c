@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * lua_pool.c - the pool object: options, jobs, release, numbers, close.
+ */
+#include "lua_pool.h"
+
+#include <errno.h>
+#include <lauxlib.h>
+#include <string.h>
+
+#include "lua_job.h"
+#include "lua_state.h"
+#include "lua_util.h"
+
+#define POOL_TYPE "idlesched.pool"
+#define WORKERS_MOST 1024
+
+struct pool {
+  idlesched_pool *core;   /* NULL until it was made, and after __gc */
+  struct lids_home *home; /* outlives the workers */
+  bool has_left_behind;   /* threads that still use core and home: both stay */
+};
+
+static struct pool *check_pool(lua_State *L) {
+  struct pool *self = luaL_checkudata(L, 1, POOL_TYPE);
+  luaL_argcheck(L, self->core != NULL, 1, "the pool was not made");
+  return self;
+}
+
+/* --------------------------------------------------------------------- new */
+
+static const char *const option_names[] = { "name", "workers", "idle_release", "idle_exit", NULL };
+
+/* What 0 seconds mean here is not what 0 means in a C configuration. */
+static uint64_t at_once(uint64_t duration_ns) {
+  return duration_ns == 0 ? IDLESCHED_AT_ONCE : duration_ns;
+}
+
+/* package[name] of this state, as a string; pushed. */
+static const char *push_search_path(lua_State *L, const char *name) {
+  luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+  lua_getfield(L, -1, "package");
+  if (lua_istable(L, -1))
+    lua_getfield(L, -1, name);
+  return lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
+}
+
+static struct pool *push_pool(lua_State *L) {
+  struct pool *self = lua_newuserdatauv(L, sizeof *self, 0);
+  *self = (struct pool){ 0 };
+  luaL_setmetatable(L, POOL_TYPE);
+  return self;
+}
+
+int lids_pool_new(lua_State *L) {
+  lua_settop(L, 1);
+  lids_check_options(L, 1, option_names);
+  idlesched_pool_config config = {
+    .workers_max = (unsigned)lids_option_integer(L, 1, "workers", idlesched_cpus(), 1,
+                                                 WORKERS_MOST),
+    .idle_release_ns = at_once(lids_option_duration_ns(L, 1, "idle_release", 100 * IDLESCHED_MS)),
+    .idle_exit_ns = at_once(lids_option_duration_ns(L, 1, "idle_exit", 10 * IDLESCHED_S)),
+    .name = lids_option_string(L, 1, "name", "pool"),
+  };
+  struct pool *self = push_pool(L);
+  int handle = lua_gettop(L);
+  const char *path = push_search_path(L, "path");
+  const char *cpath = push_search_path(L, "cpath");
+  self->home = lids_home_create(config.name, path, cpath);
+  if (self->home == NULL)
+    return lids_push_status(L, -ENOMEM);
+  config.hooks = (idlesched_worker_hooks){ .collect = lids_state_collect,
+                                           .stop = lids_state_stop,
+                                           .context = self->home };
+  int status = idlesched_pool_create(&self->core, &config);
+  if (status != 0)
+    return lids_push_status(L, status);
+  lua_pushvalue(L, handle);
+  return 1;
+}
+
+/* -------------------------------------------------------------------- jobs */
+
+/* pool:submit(fn, ...) -> job | nil, "closed" | nil, message, number */
+static int pool_submit(lua_State *L) {
+  struct pool *self = check_pool(L);
+  return lids_job_submit(L, self->core, self->home);
+}
+
+/* pool:wait(timeout?) -> true | nil, "timeout": until no job is queued or running */
+static int pool_wait(lua_State *L) {
+  struct pool *self = check_pool(L);
+  return lids_push_status(L, idlesched_pool_wait(self->core, lids_check_timeout_ns(L, 2)));
+}
+
+/* pool:start_workers(count?) -> true | nil, message, number: threads ahead of jobs */
+static int pool_start_workers(lua_State *L) {
+  struct pool *self = check_pool(L);
+  lua_Integer count = luaL_optinteger(L, 2, WORKERS_MOST);
+  luaL_argcheck(L, count >= 0 && count <= WORKERS_MOST, 2, "a count of workers, 0 or more");
+  return lids_push_status(L, idlesched_pool_start_workers(self->core, (unsigned)count));
+}
+
+/* ----------------------------------------------------------------- release */
+
+static void set_integer(lua_State *L, const char *name, uint64_t value) {
+  lua_pushinteger(L, (lua_Integer)value);
+  lua_setfield(L, -2, name);
+}
+
+/* A full collection leaves half of the string table, and what has a finaliser. */
+static void collect_fully(lua_State *L) {
+  int before, after = lua_gc(L, LUA_GCCOUNT);
+  do {
+    before = after;
+    lua_gc(L, LUA_GCCOLLECT);
+    after = lua_gc(L, LUA_GCCOUNT);
+  } while (after < before);
+}
+
+/* pool:release{timeout = 1} -> report: see the types for its fields */
+static int pool_release(lua_State *L) {
+  static const char *const names[] = { "timeout", NULL };
+  struct pool *self = check_pool(L);
+  lids_check_options(L, 2, names);
+  uint64_t timeout_ns = at_once(lids_option_duration_ns(L, 2, "timeout", IDLESCHED_S));
+  collect_fully(L);
+
+  idlesched_release_report report;
+  int status = idlesched_pool_release(self->core, timeout_ns, &report);
+  if (status != 0 && status != -ETIMEDOUT)
+    return lids_push_status(L, status);
+  lua_createtable(L, 0, 8);
+  set_integer(L, "visited", report.visited_count);
+  set_integer(L, "missed", report.missed_count);
+  set_integer(L, "before", report.anonymous_before_bytes);
+  set_integer(L, "after", report.anonymous_after_bytes);
+  set_integer(L, "returned", report.returned_bytes);
+  lua_pushnumber(L, lids_seconds(report.time_ns));
+  lua_setfield(L, -2, "time");
+  lua_pushboolean(L, status == 0);
+  lua_setfield(L, -2, "complete");
+  lua_pushstring(L, idlesched_allocator());
+  lua_setfield(L, -2, "allocator");
+  return 1;
+}
+
+/* ----------------------------------------------------------------- numbers */
+
+static void push_worker_numbers(lua_State *L, const idlesched_pool_stats *stats) {
+  lua_createtable(L, 0, 9);
+  set_integer(L, "max", stats->workers_max);
+  set_integer(L, "threads", stats->threads);
+  set_integer(L, "active", stats->active);
+  set_integer(L, "tickets", stats->tickets);
+  set_integer(L, "starting", stats->starting);
+  set_integer(L, "running", stats->running);
+  set_integer(L, "parked", stats->parked);
+  set_integer(L, "releasing", stats->releasing);
+  set_integer(L, "exiting", stats->exiting);
+}
+
+static void push_job_numbers(lua_State *L, const idlesched_pool_stats *stats) {
+  lua_createtable(L, 0, 6);
+  set_integer(L, "queued", stats->jobs_queued);
+  set_integer(L, "running", stats->jobs_running);
+  set_integer(L, "submitted", stats->jobs_submitted);
+  set_integer(L, "done", stats->jobs_done);
+  set_integer(L, "failed", stats->jobs_failed);
+  set_integer(L, "cancelled", stats->jobs_cancelled);
+}
+
+/* pool:stats() -> one consistent snapshot: see the types for its fields */
+static int pool_stats(lua_State *L) {
+  struct pool *self = check_pool(L);
+  idlesched_pool_stats stats;
+  idlesched_pool_stats_read(self->core, &stats);
+  lua_createtable(L, 0, 9);
+  push_worker_numbers(L, &stats);
+  lua_setfield(L, -2, "workers");
+  push_job_numbers(L, &stats);
+  lua_setfield(L, -2, "jobs");
+  set_integer(L, "wakes", stats.wakes);
+  set_integer(L, "polls", stats.polls);
+  set_integer(L, "starts", stats.starts);
+  set_integer(L, "starts_refused", stats.starts_refused);
+  set_integer(L, "releases", stats.releases);
+  set_integer(L, "exits", stats.exits);
+  set_integer(L, "purges", stats.purges);
+  return 1;
+}
+
+/* pool:active() -> workers that run, or have been told to run */
+static int pool_active(lua_State *L) {
+  struct pool *self = check_pool(L);
+  idlesched_pool_stats stats;
+  idlesched_pool_stats_read(self->core, &stats);
+  lua_pushinteger(L, stats.active);
+  return 1;
+}
+
+static int pool_tostring(lua_State *L) {
+  struct pool *self = check_pool(L);
+  idlesched_pool_stats stats;
+  idlesched_pool_stats_read(self->core, &stats);
+  lua_pushfstring(L, "idlesched.pool: %s (%d of %d workers have a thread, %d active, %I queued)",
+                  self->home->pool_name, (int)stats.threads, (int)stats.workers_max,
+                  (int)stats.active, (lua_Integer)stats.jobs_queued);
+  return 1;
+}
+
+/* ------------------------------------------------------------------- close */
+
+static int close_core(struct pool *self, enum idlesched_close_mode mode, uint64_t timeout_ns) {
+  int status = idlesched_pool_close(self->core, mode, timeout_ns, NULL);
+  if (status == -ETIMEDOUT)
+    self->has_left_behind = true;
+  return status;
+}
+
+/* pool:close{mode = "drain" | "cancel", timeout = 2} -> true | nil, "timeout" */
+static int pool_close(lua_State *L) {
+  static const char *const names[] = { "mode", "timeout", NULL };
+  struct pool *self = check_pool(L);
+  lids_check_options(L, 2, names);
+  const char *mode = lids_option_string(L, 2, "mode", "drain");
+  bool drains = strcmp(mode, "drain") == 0;
+  if (!drains && strcmp(mode, "cancel") != 0)
+    luaL_argerror(
+      L, 2, lua_pushfstring(L, "option 'mode': 'drain' or 'cancel' expected, got '%s'", mode));
+  uint64_t timeout_ns = at_once(lids_option_duration_ns(L, 2, "timeout", 2 * IDLESCHED_S));
+  return lids_push_status(
+    L, close_core(self, drains ? IDLESCHED_CLOSE_DRAIN : IDLESCHED_CLOSE_CANCEL, timeout_ns));
+}
+
+/* The end of a <close> variable: what is queued is dropped, 2 s for what runs. */
+static int pool_leave_scope(lua_State *L) {
+  (void)close_core(check_pool(L), IDLESCHED_CLOSE_CANCEL, 2 * IDLESCHED_S);
+  return 0;
+}
+
+/*
+ * Never raises, and blocks for as long as a job runs, at most 2.1 s.  Where a
+ * thread had to be left behind, what it uses is left to it.
+ */
+static int pool_gc(lua_State *L) {
+  struct pool *self = luaL_checkudata(L, 1, POOL_TYPE);
+  idlesched_pool *core = self->core;
+  if (core != NULL)
+    (void)close_core(self, IDLESCHED_CLOSE_CANCEL, 2 * IDLESCHED_S);
+  self->core = NULL;
+  if (self->has_left_behind)
+    return 0;
+  idlesched_pool_destroy(core);
+  lids_home_free(self->home);
+  self->home = NULL;
+  return 0;
+}
+
+static const luaL_Reg methods[] = {
+  { "submit", pool_submit },   { "wait", pool_wait },   { "start_workers", pool_start_workers },
+  { "release", pool_release }, { "stats", pool_stats }, { "active", pool_active },
+  { "close", pool_close },     { NULL, NULL },
+};
+
+static const luaL_Reg metamethods[] = {
+  { "__gc", pool_gc },
+  { "__close", pool_leave_scope },
+  { "__tostring", pool_tostring },
+  { NULL, NULL },
+};
+
+void lids_pool_open(lua_State *L) {
+  lids_class(L, POOL_TYPE, methods, metamethods);
+}

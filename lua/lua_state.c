@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * lua_state.c - see lua_state.h.
+ */
+#include "lua_state.h"
+
+#include <lauxlib.h>
+#include <lualib.h>
+
+#include <string.h>
+
+#include "lua_memory.h"
+#include "lua_module.h"
+#include "lua_value.h"
+
+/*
+ * Work of one step, in KiB of allocation that it makes up for: about a
+ * millisecond of marking and sweeping here.
+ */
+#define STEP_KIB 1024
+/* Two rounds at least, for finalisers and for what died while the first was
+ * marking; a round that frees less than this was the last. */
+#define ROUNDS_LEAST 2
+#define ROUNDS_MOST 20
+#define FALLS_BYTES 1024
+
+struct lids_state {
+  lua_State *L;
+  struct lids_memory memory;
+  unsigned rounds_count; /* collections finished since this release began */
+  size_t round_bytes;    /* live when the current round began */
+};
+
+/* -------------------------------------------------------------------- home */
+
+static char *copy_text(const char *text) {
+  size_t size = strlen(text) + 1;
+  char *copy = idlesched_realloc(NULL, size);
+  return copy == NULL ? NULL : memcpy(copy, text, size);
+}
+
+struct lids_home *lids_home_create(const char *pool_name, const char *path, const char *cpath) {
+  struct lids_home *self = idlesched_realloc(NULL, sizeof *self);
+  if (self == NULL)
+    return NULL;
+  *self = (struct lids_home){ .pool_name = copy_text(pool_name),
+                              .path = copy_text(path),
+                              .cpath = copy_text(cpath) };
+  if (self->pool_name == NULL || self->path == NULL || self->cpath == NULL) {
+    lids_home_free(self);
+    return NULL;
+  }
+  return self;
+}
+
+void lids_home_free(struct lids_home *self) {
+  if (self == NULL)
+    return;
+  idlesched_free(self->pool_name);
+  idlesched_free(self->path);
+  idlesched_free(self->cpath);
+  idlesched_free(self);
+}
+
+/* -------------------------------------------------------------------- life */
+
+static void set_package_field(lua_State *L, const char *name, const char *value) {
+  lua_getglobal(L, "package");
+  lua_pushstring(L, value);
+  lua_setfield(L, -2, name);
+  lua_pop(L, 1);
+}
+
+/* Protected: libraries, the creator's search paths, the module itself. */
+static int furnish(lua_State *L) {
+  const struct lids_home *home = lua_touserdata(L, 1);
+  luaL_openlibs(L);
+  set_package_field(L, "path", home->path);
+  set_package_field(L, "cpath", home->cpath);
+  luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
+  lua_pushcfunction(L, luaopen_idlesched);
+  lua_setfield(L, -2, "idlesched");
+  lids_value_open(L);
+  return 0;
+}
+
+static struct lids_state *state_create(const struct lids_home *home) {
+  struct lids_state *self = idlesched_realloc(NULL, sizeof *self);
+  if (self == NULL)
+    return NULL;
+  *self = (struct lids_state){ 0 };
+  if (lids_memory_init(&self->memory) != 0)
+    goto free_self;
+  self->L = lua_newstate(lids_memory_allocate, &self->memory);
+  if (self->L == NULL)
+    goto deinit_memory;
+  lua_pushcfunction(self->L, furnish);
+  lua_pushlightuserdata(self->L, (void *)home);
+  if (lua_pcall(self->L, 1, 0, 0) != LUA_OK)
+    goto close_state;
+  self->memory.kind = LIDS_MEMORY_PASSING;
+  return self;
+
+close_state:
+  lua_close(self->L);
+deinit_memory:
+  lids_memory_deinit(&self->memory);
+free_self:
+  idlesched_free(self);
+  return NULL;
+}
+
+struct lids_state *lids_state_of(idlesched_worker *worker, const struct lids_home *home) {
+  struct lids_state *self = idlesched_worker_data(worker);
+  if (self == NULL) {
+    self = state_create(home);
+    idlesched_worker_set_data(worker, self);
+  }
+  return self;
+}
+
+lua_State *lids_state_lua(struct lids_state *self) {
+  return self->L;
+}
+
+void lids_state_stop(idlesched_worker *worker, void *home) {
+  (void)home;
+  struct lids_state *self = idlesched_worker_data(worker);
+  if (self == NULL)
+    return;
+  idlesched_worker_set_data(worker, NULL);
+  lua_close(self->L);
+  lids_memory_deinit(&self->memory);
+  idlesched_free(self);
+}
+
+/* -------------------------------------------------------------- collection */
+
+bool lids_state_collect(idlesched_worker *worker, void *home) {
+  (void)home;
+  struct lids_state *self = idlesched_worker_data(worker);
+  if (self == NULL)
+    return false;
+  if (self->rounds_count == 0)
+    self->round_bytes = self->memory.live_bytes;
+
+  /* What a collection moves to a smaller block has stayed, and will. */
+  self->memory.kind = LIDS_MEMORY_LASTING;
+  /* A job may have chosen the generational mode, whose steps never end a round. */
+  int mode = lua_gc(self->L, LUA_GCINC, 0, 0, 0);
+  bool is_round_done = lua_gc(self->L, LUA_GCSTEP, STEP_KIB);
+  if (mode == LUA_GCGEN)
+    lua_gc(self->L, LUA_GCGEN, 0, 0);
+  self->memory.kind = LIDS_MEMORY_PASSING;
+  if (!is_round_done)
+    return true;
+
+  self->rounds_count++;
+  bool has_fallen = self->memory.live_bytes + FALLS_BYTES < self->round_bytes;
+  self->round_bytes = self->memory.live_bytes;
+  if (self->rounds_count < ROUNDS_LEAST || (has_fallen && self->rounds_count < ROUNDS_MOST))
+    return true;
+  self->rounds_count = 0;
+  return false;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * lua_state.h - the Lua state of a worker: made on the worker's thread when a
+ * job first needs it, collected there when the worker is idle, closed there when
+ * the thread ends.
+ *
+ * Memory: lua_memory.h.
+ *
+ * Collection.  One full collection does not empty a state: the string table only
+ * halves each time, and what has a finaliser takes two rounds.  So the collector
+ * runs until what it counts stops falling, in steps between which the worker
+ * looks for a job.
+ */
+#ifndef LIDS_LUA_STATE_H
+#define LIDS_LUA_STATE_H
+
+#include <lua.h>
+#include <stdbool.h>
+
+#include "idlesched.h"
+
+struct lids_state;
+
+/* What a pool's states have in common.  Constant from make to free. */
+struct lids_home {
+  char *pool_name;
+  char *path;  /* package.path of the state that made the pool */
+  char *cpath; /* package.cpath of the same */
+};
+
+/* NULL when there is no memory. */
+struct lids_home *lids_home_create(const char *pool_name, const char *path, const char *cpath);
+void lids_home_free(struct lids_home *self);
+
+/* The calling worker's state, made if it has none; NULL when there is no memory. */
+struct lids_state *lids_state_of(idlesched_worker *worker, const struct lids_home *home);
+lua_State *lids_state_lua(struct lids_state *self);
+
+/* The hooks of a pool whose workers have Lua states. */
+bool lids_state_collect(idlesched_worker *worker, void *home);
+void lids_state_stop(idlesched_worker *worker, void *home);
+
+#endif

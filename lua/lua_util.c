@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * lua_util.c - see lua_util.h.
+ */
+#include "lua_util.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+void lids_class(lua_State *L, const char *name, const luaL_Reg *methods,
+                const luaL_Reg *metamethods) {
+  if (luaL_newmetatable(L, name)) {
+    luaL_setfuncs(L, metamethods, 0);
+    lua_newtable(L);
+    luaL_setfuncs(L, methods, 0);
+    lua_setfield(L, -2, "__index");
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+  }
+  lua_pop(L, 1);
+}
+
+/* ------------------------------------------------------------------- times */
+
+/* Rounds up, so that a limit is never cut short; too long is for ever. */
+static uint64_t to_ns(lua_Number seconds) {
+  if (seconds >= 1e9) /* 30 years */
+    return IDLESCHED_NEVER;
+  uint64_t duration_ns = (uint64_t)(seconds * 1e9);
+  return seconds > 0 && duration_ns == 0 ? 1 : duration_ns;
+}
+
+uint64_t lids_check_timeout_ns(lua_State *L, int index) {
+  if (lua_isnoneornil(L, index))
+    return IDLESCHED_NEVER;
+  lua_Number seconds = luaL_checknumber(L, index);
+  luaL_argcheck(L, seconds >= 0, index, "a time limit is seconds, 0 or more");
+  return to_ns(seconds);
+}
+
+lua_Number lids_seconds(uint64_t duration_ns) {
+  return (lua_Number)duration_ns / 1e9;
+}
+
+/* ----------------------------------------------------------------- options */
+
+/* How many single-letter changes lead from one word to the other, up to the
+ * length of a name of ours. */
+static int edits_between(const char *left, const char *right) {
+  enum { LONGEST = 32 };
+  int row[LONGEST + 1];
+  size_t left_length = strlen(left), right_length = strlen(right);
+  if (left_length > LONGEST || right_length > LONGEST)
+    return LONGEST;
+  for (size_t j = 0; j <= right_length; j++)
+    row[j] = (int)j;
+  for (size_t i = 1; i <= left_length; i++) {
+    int diagonal = row[0];
+    row[0] = (int)i;
+    for (size_t j = 1; j <= right_length; j++) {
+      int above = row[j];
+      int best = diagonal + (left[i - 1] != right[j - 1]);
+      if (above + 1 < best)
+        best = above + 1;
+      if (row[j - 1] + 1 < best)
+        best = row[j - 1] + 1;
+      diagonal = above;
+      row[j] = best;
+    }
+  }
+  return row[right_length];
+}
+
+static const char *nearest_name(const char *word, const char *const *names) {
+  const char *nearest = names[0];
+  for (; *names != NULL; names++)
+    if (edits_between(word, *names) < edits_between(word, nearest))
+      nearest = *names;
+  return nearest;
+}
+
+static int is_among(const char *word, const char *const *names) {
+  for (; *names != NULL; names++)
+    if (strcmp(word, *names) == 0)
+      return 1;
+  return 0;
+}
+
+void lids_check_options(lua_State *L, int index, const char *const *names) {
+  if (lua_isnoneornil(L, index))
+    return;
+  luaL_checktype(L, index, LUA_TTABLE);
+  lua_pushnil(L);
+  while (lua_next(L, index)) {
+    lua_pop(L, 1);
+    if (lua_type(L, -1) != LUA_TSTRING) {
+      const char *key = luaL_tolstring(L, -1, NULL);
+      luaL_argerror(L, index, lua_pushfstring(L, "option names are strings, got key %s", key));
+    }
+    const char *key = lua_tostring(L, -1);
+    if (!is_among(key, names))
+      luaL_argerror(L, index,
+                    lua_pushfstring(L, "unknown option '%s', did you mean '%s'?", key,
+                                    nearest_name(key, names)));
+  }
+}
+
+/* Push field `name`, or nil; its type. */
+static int push_option(lua_State *L, int index, const char *name) {
+  if (lua_isnoneornil(L, index)) {
+    lua_pushnil(L);
+    return LUA_TNIL;
+  }
+  return lua_getfield(L, index, name);
+}
+
+/* Raise "option 'name': wanted, got value". */
+static int option_error(lua_State *L, int index, const char *name, const char *wanted) {
+  const char *got = luaL_tolstring(L, -1, NULL);
+  return luaL_argerror(L, index,
+                       lua_pushfstring(L, "option '%s': %s expected, got %s", name, wanted, got));
+}
+
+uint64_t lids_option_duration_ns(lua_State *L, int index, const char *name, uint64_t absent_ns) {
+  int type = push_option(L, index, name);
+  uint64_t duration_ns = absent_ns;
+  if (type == LUA_TBOOLEAN && !lua_toboolean(L, -1)) {
+    duration_ns = IDLESCHED_NEVER;
+  } else if (type == LUA_TNUMBER && lua_tonumber(L, -1) >= 0) {
+    duration_ns = to_ns(lua_tonumber(L, -1));
+  } else if (type != LUA_TNIL) {
+    option_error(L, index, name, "seconds (0 or more) or false");
+  }
+  lua_pop(L, 1);
+  return duration_ns;
+}
+
+lua_Integer lids_option_integer(lua_State *L, int index, const char *name, lua_Integer absent,
+                                lua_Integer least, lua_Integer most) {
+  int type = push_option(L, index, name);
+  int is_integer = 0;
+  lua_Integer value = lua_tointegerx(L, -1, &is_integer);
+  if (type == LUA_TNIL) {
+    value = absent;
+  } else if (type != LUA_TNUMBER || !is_integer || value < least || value > most) {
+    const char *wanted = lua_pushfstring(L, "a whole number from %I to %I", least, most);
+    lua_insert(L, -2);
+    option_error(L, index, name, wanted);
+  }
+  lua_pop(L, 1);
+  return value;
+}
+
+const char *lids_option_string(lua_State *L, int index, const char *name, const char *absent) {
+  int type = push_option(L, index, name);
+  if (type == LUA_TNIL)
+    return absent;
+  if (type != LUA_TSTRING)
+    option_error(L, index, name, "a string");
+  return lua_tostring(L, -1);
+}
+
+/* ------------------------------------------------------------------ status */
+
+static const char *reason(int status) {
+  switch (status) {
+  case -ETIMEDOUT:
+    return "timeout";
+  case -ESHUTDOWN:
+    return "closed";
+  case -ECANCELED:
+    return "cancelled";
+  case -EDEADLK:
+    return "deadlock";
+  default:
+    return NULL;
+  }
+}
+
+int lids_push_status(lua_State *L, int status) {
+  if (status >= 0) {
+    lua_pushboolean(L, 1);
+    return 1;
+  }
+  lua_pushnil(L);
+  if (reason(status) != NULL) {
+    lua_pushstring(L, reason(status));
+    return 2;
+  }
+  lua_pushstring(L, idlesched_strerror(status));
+  lua_pushinteger(L, -status);
+  return 3;
+}

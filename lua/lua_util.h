@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * lua_util.h - what every object of the Lua module needs: checked arguments,
+ * classes, and one way to answer with a status.
+ *
+ * The binding knows the core by its public header only, and prefixes its own
+ * names with lids_: lua_ and luaL_ belong to Lua.
+ *
+ * Conventions towards scripts: times are seconds, integer or float; misuse raises
+ * at the caller; expected outcomes are nil and a fixed string ("timeout",
+ * "closed"); what the system refuses is nil, message, number.
+ */
+#ifndef LIDS_LUA_UTIL_H
+#define LIDS_LUA_UTIL_H
+
+#include <lauxlib.h>
+#include <lua.h>
+#include <stdint.h>
+
+#include "idlesched.h"
+
+/* Make a class once for each state: methods, metamethods, __name, and no way to
+ * reach the metatable from a script. */
+void lids_class(lua_State *L, const char *name, const luaL_Reg *methods,
+                const luaL_Reg *metamethods);
+
+/*
+ * A time limit in seconds at `index`: nil or math.huge waits for ever, 0 does not
+ * wait.  Negative numbers and NaN are errors.
+ */
+uint64_t lids_check_timeout_ns(lua_State *L, int index);
+
+/*
+ * Options.  `index` holds a table, or nothing at all.  A key that is not among
+ * `names` raises, with the nearest name as a suggestion.
+ */
+void lids_check_options(lua_State *L, int index, const char *const *names);
+/* Field `name` as a duration: seconds, or false for never; 0 stays 0. */
+uint64_t lids_option_duration_ns(lua_State *L, int index, const char *name, uint64_t absent_ns);
+/* Field `name` as a whole number within the limits. */
+lua_Integer lids_option_integer(lua_State *L, int index, const char *name, lua_Integer absent,
+                                lua_Integer least, lua_Integer most);
+/* Field `name` as a string, or `absent`.  Leaves it on the stack. */
+const char *lids_option_string(lua_State *L, int index, const char *name, const char *absent);
+
+/*
+ * Push true for 0, and for a negative status nil with its reason: "timeout",
+ * "closed", "cancelled", or message and number.  How many values that are.
+ */
+int lids_push_status(lua_State *L, int status);
+
+/* Nanoseconds as seconds. */
+lua_Number lids_seconds(uint64_t duration_ns);
+
+#endif

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * heap_fake.c - see heap_fake.h.  The linker gives it to the core instead of
+ * ids_heap_ops (--wrap).
+ */
+#include "heap_fake.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "heap.h"
+
+/* Not const: whether there are options is a case's choice. */
+extern struct ids_heap_ops __wrap_ids_heap_ops;
+
+static _Atomic unsigned collects_count, purges_count, purging_count, purging_max, writes_count;
+
+/* A plain variable, like the real one's: writers must not race.  Readers do. */
+static _Atomic long delay_ms = HEAP_FAKE_DELAY_DEFAULT_MS;
+static unsigned unguarded_writes_count;
+
+/* Touched by every purge without any lock: the thread sanitizer sees two at once. */
+static unsigned unguarded_purges_count;
+
+static pthread_mutex_t diary_lock = PTHREAD_MUTEX_INITIALIZER;
+static char diary[1024];
+static size_t diary_length;
+
+/* ------------------------------------------------------------------- diary */
+
+void heap_fake_diary_add(char letter) {
+  pthread_mutex_lock(&diary_lock);
+  if (diary_length < sizeof diary - 1)
+    diary[diary_length++] = letter;
+  pthread_mutex_unlock(&diary_lock);
+}
+
+const char *heap_fake_diary(void) {
+  static _Thread_local char copy[sizeof diary];
+  pthread_mutex_lock(&diary_lock);
+  for (size_t i = 0; i < diary_length; i++) copy[i] = diary[i];
+  copy[diary_length] = '\0';
+  pthread_mutex_unlock(&diary_lock);
+  return copy;
+}
+
+void heap_fake_diary_clear(void) {
+  pthread_mutex_lock(&diary_lock);
+  diary_length = 0;
+  pthread_mutex_unlock(&diary_lock);
+}
+
+/* ---------------------------------------------------------- what it counts */
+
+unsigned heap_fake_collects_count(void) {
+  return atomic_load(&collects_count);
+}
+
+unsigned heap_fake_purges_count(void) {
+  return atomic_load(&purges_count);
+}
+
+unsigned heap_fake_purges_at_once_max(void) {
+  return atomic_load(&purging_max);
+}
+
+unsigned heap_fake_writes_count(void) {
+  return atomic_load(&writes_count);
+}
+
+long heap_fake_delay_ms(void) {
+  return atomic_load(&delay_ms);
+}
+
+void heap_fake_set_delay_ms(long value_ms) {
+  atomic_store(&delay_ms, value_ms);
+}
+
+void heap_fake_set_has_options(bool has_options) {
+  __wrap_ids_heap_ops.has_options = has_options;
+}
+
+/* ----------------------------------------------------- what the core calls */
+
+static const char *name(void) {
+  return "fake";
+}
+
+static void nothing(void) {
+}
+
+static struct idlesched_heap *heap_create(void) {
+  static char only;
+  return (struct idlesched_heap *)(void *)&only;
+}
+
+static void *heap_resize_in(struct idlesched_heap *heap, void *block, size_t size) {
+  (void)heap;
+  return realloc(block, size);
+}
+
+static void collect(void) {
+  atomic_fetch_add(&collects_count, 1);
+  heap_fake_diary_add('c');
+}
+
+static void purge(void) {
+  unsigned purging = atomic_fetch_add_explicit(&purging_count, 1, memory_order_relaxed) + 1;
+  unsigned max = atomic_load_explicit(&purging_max, memory_order_relaxed);
+  while (purging > max && !atomic_compare_exchange_weak(&purging_max, &max, purging)) continue;
+  unguarded_purges_count++;
+  /* Others get the chance to come in while this one is under way. */
+  for (int i = 0; i < 3; i++) sched_yield();
+  heap_fake_diary_add('p');
+  atomic_fetch_sub_explicit(&purging_count, 1, memory_order_relaxed);
+  atomic_fetch_add(&purges_count, 1);
+}
+
+static long option_get(enum ids_heap_option option) {
+  (void)option;
+  heap_fake_diary_add('g');
+  return atomic_load(&delay_ms);
+}
+
+static void option_set(enum ids_heap_option option, long value) {
+  (void)option;
+  unguarded_writes_count++;
+  atomic_fetch_add(&writes_count, 1);
+  heap_fake_diary_add('s');
+  atomic_store(&delay_ms, value);
+}
+
+struct ids_heap_ops __wrap_ids_heap_ops = {
+  .name = name,
+  .set_defaults = nothing,
+  .resize = realloc,
+  .free = free,
+  .create = heap_create,
+  .resize_in = heap_resize_in,
+  .collect = collect,
+  .purge = purge,
+  .has_options = true,
+  .option_get = option_get,
+  .option_set = option_set,
+};

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * heap_fake.h - an allocator that only keeps books, in the place of the build's own.
+ *
+ * So what the core asks of an allocator, how often and in which order, can be checked
+ * to the call, under every sanitizer and in every build.  It has one option, the delay
+ * of purges, with the default of the real one.
+ *
+ * The diary has one letter for each call: c collect, p purge, g option read, s option
+ * written; a case adds letters of its own for what happened between.
+ */
+#ifndef IDLESCHED_SPEC_HEAP_FAKE_H
+#define IDLESCHED_SPEC_HEAP_FAKE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define HEAP_FAKE_DELAY_DEFAULT_MS 1000
+
+unsigned heap_fake_collects_count(void);
+unsigned heap_fake_purges_count(void);
+/* Most purges that were ever under way at the same time. */
+unsigned heap_fake_purges_at_once_max(void);
+
+/* The option: what a reader of the allocator sees, and what the user sets. */
+long heap_fake_delay_ms(void);
+void heap_fake_set_delay_ms(long delay_ms);
+unsigned heap_fake_writes_count(void);
+/* Whether the allocator has options at all; it has, unless a case says otherwise. */
+void heap_fake_set_has_options(bool has_options);
+
+/* The letters since the last call of heap_fake_diary_clear(), at most 1023. */
+const char *heap_fake_diary(void);
+void heap_fake_diary_clear(void);
+void heap_fake_diary_add(char letter);
+
+#endif
