@@ -31,11 +31,6 @@ enum ids_heap_option {
   IDS_HEAP_OPTIONS
 };
 
-/* Heaps apart that a process can make: see idlesched_heap_create(). */
-#define IDS_HEAPS_MOST 16
-
-struct idlesched_heap;
-
 /* What an allocator does for us.  A build has one: heap_mimalloc.c or heap_system.c. */
 struct ids_heap_ops {
   /* Name and version, for people. */
@@ -44,8 +39,6 @@ struct ids_heap_ops {
   void (*set_defaults)(void);
   void *(*resize)(void *block, size_t size);
   void (*free)(void *block);
-  struct idlesched_heap *(*create)(void);
-  void *(*resize_in)(struct idlesched_heap *heap, void *block, size_t size);
   void (*collect)(void);
   void (*purge)(void);
   /* Whether there are such options at all; without them get and set are not called. */

@@ -5,7 +5,6 @@
  * What is said here about its behaviour was measured on 3.6.0.
  */
 #include "heap.h"
-#include "plat.h"
 
 #include <mimalloc.h>
 #include <stdio.h>
@@ -42,46 +41,14 @@ static void set_defaults(void) {
 }
 
 /*
- * The heaps that were made, in the order in which they were: only ever added to,
- * so that they can be walked without a lock.
- */
-static struct {
-  struct ids_mutex lock;           /* for adding */
-  mi_heap_t *list[IDS_HEAPS_MOST]; /* constant below count */
-  uint32_t count;                  /* [heaps] released after the entry was written */
-} heaps = { .lock = IDS_MUTEX_STATIC };
-
-static struct idlesched_heap *heap_create(void) {
-  mi_heap_t *heap = NULL;
-  ids_mutex_lock(&heaps.lock);
-  if (heaps.count < IDS_HEAPS_MOST)
-    heap = mi_heap_new();
-  if (heap != NULL) {
-    heaps.list[heaps.count] = heap;
-    ids_store_release(&heaps.count, heaps.count + 1); /* [heaps] */
-  }
-  ids_mutex_unlock(&heaps.lock);
-  return (struct idlesched_heap *)heap;
-}
-
-static void *heap_resize_in(struct idlesched_heap *heap, void *block, size_t size) {
-  return mi_heap_realloc((mi_heap_t *)heap, block, size);
-}
-
-/*
  * Abandoning gives up every page, cheaper and more thoroughly than a forced
  * collect, which keeps pages that were used lately.  Blocks that live in them
  * stay where they are.  The thread may never have allocated: then there is no
  * heap yet, and it must be made before it can be asked for.
- *
- * A thread has a part of every heap that it used, each to be given up apart.
  */
 static void collect(void) {
   mi_thread_init();
   mi_theap_quiescent_abandon(mi_theap_get_default());
-  uint32_t count = ids_load_acquire(&heaps.count); /* [heaps] */
-  for (uint32_t i = 0; i < count; i++)
-    mi_theap_quiescent_abandon(mi_heap_theap(heaps.list[i]));
 }
 
 static void purge(void) {
@@ -105,8 +72,6 @@ const struct ids_heap_ops ids_heap_ops = {
   .set_defaults = set_defaults,
   .resize = mi_realloc,
   .free = mi_free,
-  .create = heap_create,
-  .resize_in = heap_resize_in,
   .collect = collect,
   .purge = purge,
   .has_options = true,

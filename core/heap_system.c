@@ -21,17 +21,6 @@ static const char *name(void) {
 static void nothing(void) {
 }
 
-/* One heap for all: its handle only has to be something. */
-static struct idlesched_heap *heap_create(void) {
-  static char only;
-  return (struct idlesched_heap *)(void *)&only;
-}
-
-static void *heap_resize_in(struct idlesched_heap *heap, void *block, size_t size) {
-  (void)heap;
-  return realloc(block, size);
-}
-
 static void purge(void) {
 #if defined(__GLIBC__)
   malloc_trim(0);
@@ -43,8 +32,6 @@ const struct ids_heap_ops ids_heap_ops = {
   .set_defaults = nothing,
   .resize = realloc,
   .free = free,
-  .create = heap_create,
-  .resize_in = heap_resize_in,
   .collect = nothing,
   .purge = purge,
   .has_options = false,

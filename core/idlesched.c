@@ -77,7 +77,7 @@ int idlesched_memory_read(idlesched_memory *out) {
   return status;
 }
 
-/* ------------------------------------------------------------ blocks and heaps */
+/* ----------------------------------------------------------------------- blocks */
 
 void *idlesched_realloc(void *block, size_t size) {
   return ids_heap_ops.resize(block, size);
@@ -85,14 +85,6 @@ void *idlesched_realloc(void *block, size_t size) {
 
 void idlesched_free(void *block) {
   ids_heap_ops.free(block);
-}
-
-idlesched_heap *idlesched_heap_create(void) {
-  return ids_heap_ops.create();
-}
-
-void *idlesched_heap_realloc(idlesched_heap *heap, void *block, size_t size) {
-  return ids_heap_ops.resize_in(heap, block, size);
 }
 
 void idlesched_thread_idle(void) {

@@ -51,7 +51,6 @@ extern "C" {
 
 typedef struct idlesched_pool idlesched_pool;
 typedef struct ids_worker idlesched_worker;
-typedef struct idlesched_heap idlesched_heap;
 typedef struct idlesched_job idlesched_job;
 
 /* ---------------------------------------------------------------- the process */
@@ -100,7 +99,7 @@ typedef struct idlesched_memory {
  */
 IDLESCHED_API int idlesched_memory_read(idlesched_memory *out);
 
-/* ------------------------------------------------------------- blocks and heaps */
+/* ------------------------------------------------------------------------ blocks */
 
 /*
  * Blocks of the allocator that releases work on.  Under a host whose malloc is
@@ -112,17 +111,6 @@ IDLESCHED_API int idlesched_memory_read(idlesched_memory *out);
  */
 IDLESCHED_API void *idlesched_realloc(void *block, size_t size);
 IDLESCHED_API void idlesched_free(void *block);
-
-/*
- * A heap apart: blocks that live long are kept together in it, so that they do
- * not pin the pages of those that come and go.  Any thread may use it; blocks are
- * freed with idlesched_free().
- *
- * A heap is made for good, as it costs some 160 KB, and a process can make 16 of
- * them.  create returns NULL beyond that, and when there is no memory.
- */
-IDLESCHED_API idlesched_heap *idlesched_heap_create(void);
-IDLESCHED_API void *idlesched_heap_realloc(idlesched_heap *heap, void *block, size_t size);
 
 /*
  * The calling thread is about to be idle: give up what its heap has cached, and

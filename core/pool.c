@@ -40,9 +40,11 @@ static enum ids_poll poll(struct ids_worker *worker) {
   return IDS_POLL_WORK;
 }
 
-static void job_finished_locked(struct idlesched_pool *self) {
+/* A job is running until its done callback has returned; then it counts as ended. */
+static void job_finished_locked(struct idlesched_pool *self, uint64_t *ended_count) {
   ids_assert(self->jobs_running_count > 0);
   self->jobs_running_count--;
+  (*ended_count)++;
   if (self->jobs_running_count == 0 && self->queue.count == 0)
     ids_cond_broadcast(&self->group.changed); /* the pool is idle */
 }
@@ -53,17 +55,13 @@ static void run_job(struct idlesched_pool *self, struct idlesched_job *job,
   void (*done)(struct idlesched_job *) = job->done;
 
   ids_group_lock(&self->group);
-  if (status < 0)
-    self->failed_count++;
-  else
-    self->done_count++;
   ids_job_end_locked(job, status < 0 ? IDLESCHED_JOB_FAILED : IDLESCHED_JOB_DONE, status);
   if (done != NULL) {
     ids_group_unlock(&self->group);
     done(job);
     ids_group_lock(&self->group);
   }
-  job_finished_locked(self);
+  job_finished_locked(self, status < 0 ? &self->failed_count : &self->done_count);
   ids_group_unlock(&self->group);
 }
 
@@ -77,8 +75,7 @@ static void work(struct ids_worker *worker) {
   }
   cell.run(cell.context);
   ids_group_lock(&self->group);
-  self->done_count++;
-  job_finished_locked(self);
+  job_finished_locked(self, &self->done_count);
   ids_group_unlock(&self->group);
 }
 

@@ -4,79 +4,90 @@
  */
 #include "lua_memory.h"
 
-#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
-#include <threads.h>
 
 #include "idlesched.h"
-
-/* Lua 5.4's state, libraries and our module take 27 KB of it; what does not fit
- * goes to the lasting heap. */
-#define CHUNK_BYTES (64 * 1024)
 
 /* What any type of Lua's needs. */
 #define ALIGNMENT 16
 
-/* One for the process, made once.  NULL when there was no memory for it: then
- * what would go there goes to the thread's own heap. */
-static idlesched_heap *lasting_heap;
+/* Larger than any block of a string, a table or a closure that start-up makes; the
+ * string table has it from 128 entries on. */
+#define LARGE_BYTES 1024
 
-static void make_lasting_heap(void) {
-  lasting_heap = idlesched_heap_create();
+void lids_memory_init(struct lids_memory *self, void *chunk, size_t chunk_size) {
+  char *begin = chunk;
+  begin += -(uintptr_t)begin % ALIGNMENT;
+  *self = (struct lids_memory){ .kind = LIDS_MEMORY_STARTING,
+                                .chunk = begin,
+                                .chunk_next = begin,
+                                .chunk_end = (char *)chunk + chunk_size };
 }
 
-int lids_memory_init(struct lids_memory *self) {
-  static once_flag once = ONCE_FLAG_INIT;
-  call_once(&once, make_lasting_heap);
-  *self = (struct lids_memory){ .kind = LIDS_MEMORY_STARTING };
-  self->chunk = lasting_heap != NULL ? idlesched_heap_realloc(lasting_heap, NULL, CHUNK_BYTES)
-                                     : idlesched_realloc(NULL, CHUNK_BYTES);
-  self->chunk_next = self->chunk;
-  return self->chunk == NULL ? -ENOMEM : 0;
-}
-
-void lids_memory_deinit(struct lids_memory *self) {
-  idlesched_free(self->chunk);
+enum lids_memory_kind lids_memory_set_kind(lua_State *L, enum lids_memory_kind kind) {
+  void *context;
+  if (lua_getallocf(L, &context) != lids_memory_allocate)
+    return kind;
+  struct lids_memory *self = context;
+  enum lids_memory_kind before = self->kind;
+  self->kind = kind;
+  return before;
 }
 
 /* --------------------------------------------------------------- the chunk */
 
-static bool is_in_chunk(const struct lids_memory *self, const void *block) {
-  return (uintptr_t)block - (uintptr_t)self->chunk < CHUNK_BYTES;
+static bool is_in_chunk(const struct lids_memory *self, const char *block) {
+  return self->chunk <= block && block < self->chunk_end;
 }
 
 static size_t rounded(size_t size) {
   return (size + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
 }
 
+static bool is_for_chunk(const struct lids_memory *self, size_t size) {
+  return self->kind == LIDS_MEMORY_STARTING ||
+         (self->kind == LIDS_MEMORY_GROWING && size >= LARGE_BYTES);
+}
+
 /* NULL when it is full. */
 static void *take_from_chunk(struct lids_memory *self, size_t size) {
-  if (rounded(size) > (size_t)(self->chunk + CHUNK_BYTES - self->chunk_next))
+  if (rounded(size) > (size_t)(self->chunk_end - self->chunk_next))
     return NULL;
   void *block = self->chunk_next;
   self->chunk_next += rounded(size);
   return block;
 }
 
-/* The last block is really free again, any other one with the whole chunk. */
-static void give_to_chunk(struct lids_memory *self, void *block, size_t size) {
-  if ((char *)block + rounded(size) == self->chunk_next)
+/* A large block is kept as the hole, and of two of them the larger one; the last
+ * block of the chunk is really free again; any other one with the whole chunk. */
+static void give_to_chunk(struct lids_memory *self, char *block, size_t size) {
+  bool is_last = block + rounded(size) == self->chunk_next;
+  bool is_starting = self->kind != LIDS_MEMORY_PASSING;
+  if (is_last && (is_starting || size < LARGE_BYTES)) {
     self->chunk_next = block;
+  } else if (size >= LARGE_BYTES && size > self->hole_size) {
+    self->hole = block;
+    self->hole_size = size;
+  }
+}
+
+/* NULL unless it fits exactly: the parser's blocks shrink as well, to odd sizes. */
+static void *take_hole(struct lids_memory *self, size_t size) {
+  if (size != self->hole_size)
+    return NULL;
+  void *block = self->hole;
+  self->hole = NULL;
+  self->hole_size = 0;
+  return block;
 }
 
 /* --------------------------------------------------------------- the blocks */
 
-static void *resize_outside(const struct lids_memory *self, void *block, size_t size) {
-  if (self->kind != LIDS_MEMORY_PASSING && lasting_heap != NULL)
-    return idlesched_heap_realloc(lasting_heap, block, size);
-  return idlesched_realloc(block, size);
-}
-
 static void *make_block(struct lids_memory *self, size_t size) {
-  void *block = self->kind == LIDS_MEMORY_STARTING ? take_from_chunk(self, size) : NULL;
-  return block != NULL ? block : resize_outside(self, NULL, size);
+  void *block = is_for_chunk(self, size) ? take_from_chunk(self, size) : NULL;
+  return block != NULL ? block : idlesched_realloc(NULL, size);
 }
 
 static void free_block(struct lids_memory *self, void *block, size_t size) {
@@ -86,24 +97,29 @@ static void free_block(struct lids_memory *self, void *block, size_t size) {
     idlesched_free(block);
 }
 
-/* A block of the chunk moves, unless it is the last one and goes in again. */
-static void *move_from_chunk(struct lids_memory *self, void *block, size_t old_size,
-                             size_t new_size) {
-  char *next_before = self->chunk_next;
-  give_to_chunk(self, block, old_size);
-  void *moved = make_block(self, new_size);
-  if (moved == NULL)
-    self->chunk_next = next_before;
-  else if (moved != block)
-    memcpy(moved, block, old_size < new_size ? old_size : new_size);
-  return moved;
+/* NULL when there was no memory, and then the block is as it was. */
+static void *move_block(struct lids_memory *self, void *block, size_t old_size, void *target,
+                        size_t new_size) {
+  if (target == NULL)
+    return NULL;
+  memcpy(target, block, old_size < new_size ? old_size : new_size);
+  free_block(self, block, old_size);
+  return target;
 }
 
 static void *resize_block(struct lids_memory *self, void *block, size_t old_size, size_t new_size) {
-  void *resized = is_in_chunk(self, block) ? move_from_chunk(self, block, old_size, new_size)
-                                           : resize_outside(self, block, new_size);
+  if (new_size < old_size) {
+    void *hole = take_hole(self, new_size);
+    if (hole != NULL)
+      return move_block(self, block, old_size, hole, new_size);
+  }
+  void *resized;
+  if (is_in_chunk(self, block) || is_for_chunk(self, new_size))
+    resized = move_block(self, block, old_size, make_block(self, new_size), new_size);
+  else
+    resized = idlesched_realloc(block, new_size);
   /* Lua relies on a block that shrinks. */
-  return resized == NULL && new_size <= old_size ? block : resized;
+  return resized == NULL && new_size < old_size ? block : resized;
 }
 
 void *lids_memory_allocate(void *context, void *block, size_t old_size, size_t new_size) {

@@ -24,11 +24,20 @@
 #define ROUNDS_MOST 20
 #define FALLS_BYTES 1024
 
+/* With the libraries' own 220 more than 256, where the table doubles to 512 entries;
+ * a collection leaves it so while 128 are used. */
+#define STRINGS_COUNT 128
+
+/* Lua 5.4's state and libraries take 37 KB of it, each kept function one or two;
+ * what does not fit goes to the heap.  Only what is touched costs memory. */
+#define CHUNK_BYTES (96 * 1024)
+
 struct lids_state {
   lua_State *L;
   struct lids_memory memory;
   unsigned rounds_count; /* collections finished since this release began */
   size_t round_bytes;    /* live when the current round began */
+  char chunk[CHUNK_BYTES];
 };
 
 /* -------------------------------------------------------------------- home */
@@ -71,6 +80,19 @@ static void set_package_field(lua_State *L, const char *name, const char *value)
   lua_pop(L, 1);
 }
 
+/*
+ * Let the string table grow to the size that it has for most of its life, inside
+ * the chunk: else a job makes it grow, and its 4 KiB pin a page of what passes.
+ */
+static void grow_string_table(lua_State *L) {
+  lids_memory_set_kind(L, LIDS_MEMORY_GROWING);
+  for (int i = 0; i < STRINGS_COUNT; i++) {
+    lua_pushfstring(L, "%d", i);
+    lua_pop(L, 1);
+  }
+  lids_memory_set_kind(L, LIDS_MEMORY_STARTING);
+}
+
 /* Protected: libraries, the creator's search paths, the module itself. */
 static int furnish(lua_State *L) {
   const struct lids_home *home = lua_touserdata(L, 1);
@@ -81,6 +103,7 @@ static int furnish(lua_State *L) {
   lua_pushcfunction(L, luaopen_idlesched);
   lua_setfield(L, -2, "idlesched");
   lids_value_open(L);
+  grow_string_table(L);
   return 0;
 }
 
@@ -88,12 +111,11 @@ static struct lids_state *state_create(const struct lids_home *home) {
   struct lids_state *self = idlesched_realloc(NULL, sizeof *self);
   if (self == NULL)
     return NULL;
-  *self = (struct lids_state){ 0 };
-  if (lids_memory_init(&self->memory) != 0)
-    goto free_self;
+  self->rounds_count = 0;
+  lids_memory_init(&self->memory, self->chunk, CHUNK_BYTES);
   self->L = lua_newstate(lids_memory_allocate, &self->memory);
   if (self->L == NULL)
-    goto deinit_memory;
+    goto free_self;
   lua_pushcfunction(self->L, furnish);
   lua_pushlightuserdata(self->L, (void *)home);
   if (lua_pcall(self->L, 1, 0, 0) != LUA_OK)
@@ -103,8 +125,6 @@ static struct lids_state *state_create(const struct lids_home *home) {
 
 close_state:
   lua_close(self->L);
-deinit_memory:
-  lids_memory_deinit(&self->memory);
 free_self:
   idlesched_free(self);
   return NULL;
@@ -130,7 +150,6 @@ void lids_state_stop(idlesched_worker *worker, void *home) {
     return;
   idlesched_worker_set_data(worker, NULL);
   lua_close(self->L);
-  lids_memory_deinit(&self->memory);
   idlesched_free(self);
 }
 
@@ -144,14 +163,11 @@ bool lids_state_collect(idlesched_worker *worker, void *home) {
   if (self->rounds_count == 0)
     self->round_bytes = self->memory.live_bytes;
 
-  /* What a collection moves to a smaller block has stayed, and will. */
-  self->memory.kind = LIDS_MEMORY_LASTING;
   /* A job may have chosen the generational mode, whose steps never end a round. */
   int mode = lua_gc(self->L, LUA_GCINC, 0, 0, 0);
   bool is_round_done = lua_gc(self->L, LUA_GCSTEP, STEP_KIB);
   if (mode == LUA_GCGEN)
     lua_gc(self->L, LUA_GCGEN, 0, 0);
-  self->memory.kind = LIDS_MEMORY_PASSING;
   if (!is_round_done)
     return true;
 
