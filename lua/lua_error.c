@@ -8,23 +8,24 @@
 
 #define ERROR_TYPE "idlesched.Error"
 
-/* Push field `name` of the table at 1 as a string; "" when it is not there. */
-static const char *text_field(lua_State *L, const char *name) {
+/* Push field `name` of the table at 1, "" when it is no string; its length. */
+static size_t push_text_field(lua_State *L, const char *name) {
   lua_pushstring(L, name);
-  lua_rawget(L, 1);
-  if (lua_type(L, -1) == LUA_TSTRING)
-    return lua_tostring(L, -1);
-  return "";
+  if (lua_rawget(L, 1) != LUA_TSTRING) {
+    lua_pop(L, 1);
+    lua_pushliteral(L, "");
+  }
+  return lua_rawlen(L, -1);
 }
 
 static int error_tostring(lua_State *L) {
   luaL_checktype(L, 1, LUA_TTABLE);
-  const char *message = text_field(L, "message");
-  const char *traceback = text_field(L, "traceback");
-  if (traceback[0] == '\0')
-    lua_pushstring(L, message);
+  push_text_field(L, "message");
+  lua_pushliteral(L, "\n");
+  if (push_text_field(L, "traceback") > 0)
+    lua_concat(L, 3);
   else
-    lua_pushfstring(L, "%s\n%s", message, traceback);
+    lua_pop(L, 2);
   return 1;
 }
 

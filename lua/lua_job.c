@@ -57,7 +57,7 @@ static const char *result_label(lua_State *L, int position) {
 static int run_protected(lua_State *L) {
   struct lids_job *self = lua_touserdata(L, 1);
   lua_settop(L, 0);
-  int count = lids_value_unpack(L, self->input);
+  int count = lids_value_unpack_call(L, self->input);
   lids_message_free(self->input);
   self->input = NULL;
 
@@ -114,9 +114,25 @@ static int describe_error(lua_State *L) {
   return 1;
 }
 
+/* Fields of the error that is described in the table on top of the stack. */
 static void set_text(lua_State *L, const char *name, const char *text) {
   lua_pushstring(L, text);
   lua_setfield(L, -2, name);
+}
+
+static bool has_field(lua_State *L, const char *name) {
+  bool result = lua_getfield(L, -1, name) != LUA_TNIL;
+  lua_pop(L, 1);
+  return result;
+}
+
+/* Where it happened; an error that a job passes on says so already. */
+static void set_place(lua_State *L, const struct lids_job *self) {
+  if (has_field(L, "pool"))
+    return;
+  set_text(L, "pool", self->home->pool_name);
+  lua_pushinteger(L, (lua_Integer)idlesched_worker_index(idlesched_worker_current()) + 1);
+  lua_setfield(L, -2, "worker");
 }
 
 /* Pack the table at 2 into the job at 1; without its value if that cannot travel. */
@@ -148,13 +164,10 @@ static int keep_error(lua_State *L) {
     set_text(L, "message", message == NULL ? "error in error handling" : message);
     set_text(L, "traceback", "");
     set_text(L, "kind", status == LUA_ERRMEM ? "memory" : kind_of(self->phase));
-  } else if (lua_getfield(L, 2, "kind") == LUA_TNIL) {
-    lua_settop(L, 2);
+  } else if (!has_field(L, "kind")) {
     set_text(L, "kind", kind_of(self->phase));
   }
-  set_text(L, "pool", self->home->pool_name);
-  lua_pushinteger(L, (lua_Integer)idlesched_worker_index(idlesched_worker_current()) + 1);
-  lua_setfield(L, -2, "worker");
+  set_place(L, self);
 
   if (try_to_pack_error(L, self) == LUA_OK)
     return 0;

@@ -5,11 +5,10 @@
  * A state's blocks live long or briefly, and if both kinds shared pages, the few
  * that stay would pin the many that go, all over the heap:
  *
- *   STARTING   the libraries, and the functions that are kept for later jobs.
- *              They live as long as the state, and are many small blocks of many
- *              sizes, of which an allocator makes many half-empty pages: 35 KB of
- *              them take 150 KB.  So they lie side by side in one chunk, which is
- *              never given back in parts.
+ *   STARTING   the libraries.  They live as long as the state, and are many small
+ *              blocks of many sizes, of which an allocator makes many half-empty
+ *              pages: 35 KB of them take 150 KB.  So they lie side by side in one
+ *              chunk, which is never given back in parts.
  *   GROWING    for the string table: large blocks as STARTING, the rest as PASSING.
  *   PASSING    what jobs make: in the heap of the worker's thread, which is what a
  *              release gives back.

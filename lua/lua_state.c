@@ -28,14 +28,19 @@
  * a collection leaves it so while 128 are used. */
 #define STRINGS_COUNT 128
 
-/* Lua 5.4's state and libraries take 37 KB of it, each kept function one or two;
- * what does not fit goes to the heap.  Only what is touched costs memory. */
+/*
+ * Lua 5.4's state and libraries and our own tables take 47 KB of it; what does not
+ * fit goes to the heap.  Only what is touched costs memory, and of this size mimalloc
+ * puts one block into a page, so that nothing that passes is pinned beside it.
+ */
 #define CHUNK_BYTES (96 * 1024)
 
 struct lids_state {
   lua_State *L;
   struct lids_memory memory;
-  unsigned rounds_count; /* collections finished since this release began */
+  bool is_collecting;    /* between the first step of a release and its last */
+  int mode;              /* the collector's when the release began */
+  unsigned rounds_count; /* collections finished since then */
   size_t round_bytes;    /* live when the current round began */
   char chunk[CHUNK_BYTES];
 };
@@ -111,7 +116,7 @@ static struct lids_state *state_create(const struct lids_home *home) {
   struct lids_state *self = idlesched_realloc(NULL, sizeof *self);
   if (self == NULL)
     return NULL;
-  self->rounds_count = 0;
+  self->is_collecting = false;
   lids_memory_init(&self->memory, self->chunk, CHUNK_BYTES);
   self->L = lua_newstate(lids_memory_allocate, &self->memory);
   if (self->L == NULL)
@@ -155,20 +160,34 @@ void lids_state_stop(idlesched_worker *worker, void *home) {
 
 /* -------------------------------------------------------------- collection */
 
+/*
+ * A job may have chosen the generational mode, whose steps never end a round; and to
+ * change to it costs a full collection.  So the mode is changed for the length of a
+ * release; one that is broken off for a job leaves the change to the next.
+ */
+static void begin_collection(struct lids_state *self) {
+  if (self->is_collecting)
+    return;
+  self->is_collecting = true;
+  self->mode = lua_gc(self->L, LUA_GCINC, 0, 0, 0);
+  self->rounds_count = 0;
+  self->round_bytes = self->memory.live_bytes;
+  lids_value_forget(self->L);
+}
+
+static void end_collection(struct lids_state *self) {
+  self->is_collecting = false;
+  if (self->mode == LUA_GCGEN)
+    lua_gc(self->L, LUA_GCGEN, 0, 0);
+}
+
 bool lids_state_collect(idlesched_worker *worker, void *home) {
   (void)home;
   struct lids_state *self = idlesched_worker_data(worker);
   if (self == NULL)
     return false;
-  if (self->rounds_count == 0)
-    self->round_bytes = self->memory.live_bytes;
-
-  /* A job may have chosen the generational mode, whose steps never end a round. */
-  int mode = lua_gc(self->L, LUA_GCINC, 0, 0, 0);
-  bool is_round_done = lua_gc(self->L, LUA_GCSTEP, STEP_KIB);
-  if (mode == LUA_GCGEN)
-    lua_gc(self->L, LUA_GCGEN, 0, 0);
-  if (!is_round_done)
+  begin_collection(self);
+  if (!lua_gc(self->L, LUA_GCSTEP, STEP_KIB))
     return true;
 
   self->rounds_count++;
@@ -176,6 +195,6 @@ bool lids_state_collect(idlesched_worker *worker, void *home) {
   self->round_bytes = self->memory.live_bytes;
   if (self->rounds_count < ROUNDS_LEAST || (has_fallen && self->rounds_count < ROUNDS_MOST))
     return true;
-  self->rounds_count = 0;
+  end_collection(self);
   return false;
 }

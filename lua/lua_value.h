@@ -27,7 +27,9 @@
  *                            what it has there, and requires the module for it
  *   modules' tables          by name, when there is anything in them that is no
  *                            plain data.  A copy could lose some of it, and a
- *                            library is there to be required
+ *                            library is there to be required.  A module of plain
+ *                            data is copied like any table, with what the sender
+ *                            has changed in it
  *
  * What is refused: tables with a metatable that are no modules, full userdata,
  * coroutines, C functions that no loaded module has, values nested deeper than
@@ -38,8 +40,8 @@
  *   <a.lua:10> (a userdata 'FILE*'): ...
  *
  * Nothing of the user's runs while values are packed: no metamethod, and no
- * finaliser either, since nothing is allocated in the state until the last value
- * is in the block.  So what is packed is one moment's view of it.
+ * finaliser either, since no object is made in the state until the last value is
+ * in the block.  So a message is one moment's view of the values.
  */
 #ifndef LIDS_LUA_VALUE_H
 #define LIDS_LUA_VALUE_H
@@ -58,6 +60,10 @@ struct lids_message;
 /* Prepare a state, sender or receiver.  May be repeated.  May raise. */
 void lids_value_open(lua_State *L);
 
+/* Drop what the state remembers to send and get functions faster, up to 128 of them
+ * and 1 MiB each way: for a state that has nothing to do.  Needs 4 stack slots. */
+void lids_value_forget(lua_State *L);
+
 /*
  * Pack the values from stack index `first` to the top, which stay there.  Raises
  * an error when one cannot travel, a string; nothing is left behind then.  The
@@ -72,6 +78,10 @@ struct lids_message *lids_value_pack(lua_State *L, int first,
 /* Push all values of a message, and return how many that are.  May raise, and may
  * run code of modules that the values need.  The message stays the caller's. */
 int lids_value_unpack(lua_State *L, const struct lids_message *message);
+
+/* The same for a function and its arguments, to be called at once and forgotten:
+ * the function may be one that came before, if the globals are all it uses. */
+int lids_value_unpack_call(lua_State *L, const struct lids_message *message);
 
 /* The bytes that a message takes. */
 size_t lids_message_size(const struct lids_message *message);

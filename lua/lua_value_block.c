@@ -11,7 +11,7 @@
 _Static_assert(LIDS_MESSAGE_BYTES_MAX < UINT32_MAX, "offsets have 32 bits");
 
 void lids_block_init(struct lids_block *self) {
-  /* Not the two big arrays: one is filled as it is used, the other when it is. */
+  /* Not the big arrays, which are filled when they are used. */
   self->bytes = self->small_bytes;
   self->size = offsetof(struct lids_message, bytes);
   self->capacity = sizeof self->small_bytes;
@@ -19,6 +19,8 @@ void lids_block_init(struct lids_block *self) {
   self->shared_count = 0;
   self->seen = NULL;
   self->seen_count = self->seen_capacity = 0;
+  self->has_recent = false;
+  self->recent_count = 0;
 }
 
 static bool is_small(const struct lids_block *self) {
@@ -111,6 +113,26 @@ bool lids_block_put_seen(struct lids_block *self, struct lids_seen *seen) {
   return true;
 }
 
+void lids_block_put_short_string(struct lids_block *self, const char *text, size_t length) {
+  if (!self->has_recent)
+    memset(self->recent_texts, 0, sizeof self->recent_texts);
+  self->has_recent = true;
+  unsigned place = lids_place_of(text, LIDS_RECENT_COUNT);
+  if (self->recent_texts[place] == text) {
+    self->bytes[self->recent_offsets[place]] |= LIDS_TAG_SHARED;
+    self->recent_count = LIDS_RECENT_COUNT;
+    lids_block_put_byte(self, LIDS_TAG_RECENT_STRING);
+    lids_block_put_byte(self, (int)place);
+    return;
+  }
+  self->recent_texts[place] = text;
+  self->recent_offsets[place] = (uint32_t)self->size;
+  lids_block_put_byte(self, LIDS_TAG_SHORT_STRING);
+  lids_block_put_byte(self, (int)place);
+  lids_block_put_byte(self, (int)length);
+  lids_block_put(self, text, length);
+}
+
 struct lids_message *lids_block_finish(struct lids_block *self, uint32_t values_count) {
   struct lids_message *message = (struct lids_message *)self->bytes;
   /* To shrink a block may copy it, which pays only when much is given back. */
@@ -124,5 +146,6 @@ struct lids_message *lids_block_finish(struct lids_block *self, uint32_t values_
   message->size = self->size;
   message->values_count = values_count;
   message->shared_count = self->shared_count;
+  message->recent_count = self->recent_count;
   return message;
 }

@@ -20,7 +20,7 @@
 #define LIDS_SMALL_BLOCK_BYTES 1024
 #define LIDS_SMALL_SEEN_COUNT 64
 
-/* What may be needed again, by its address: a string, table, function or upvalue.
+/* What may be needed again, by its address: a table, function, upvalue or long string.
  * Addresses are good for that while nothing is collected. */
 struct lids_seen {
   const void *address; /* NULL: free */
@@ -36,6 +36,11 @@ struct lids_block {
 
   struct lids_seen *seen; /* a block, small_seen or NULL: an open hash table */
   uint32_t seen_count, seen_capacity;
+
+  bool has_recent;       /* recent_texts is filled in */
+  uint32_t recent_count; /* as in the message */
+  const char *recent_texts[LIDS_RECENT_COUNT];
+  uint32_t recent_offsets[LIDS_RECENT_COUNT];
 
   struct lids_seen small_seen[LIDS_SMALL_SEEN_COUNT];
   _Alignas(struct lids_message) unsigned char small_bytes[LIDS_SMALL_BLOCK_BYTES];
@@ -77,6 +82,9 @@ void lids_block_share(struct lids_block *self, uint32_t offset);
 /* If the value is in the message, put a reference to it and return true.  If not,
  * it is what comes next. */
 bool lids_block_put_seen(struct lids_block *self, struct lids_seen *seen);
+
+/* Put a string of at most UINT8_MAX bytes, whose address stands for it.  Needs room. */
+void lids_block_put_short_string(struct lids_block *self, const char *text, size_t length);
 
 /* The message, in a block of its size; NULL when there is no memory. */
 struct lids_message *lids_block_finish(struct lids_block *self, uint32_t values_count);

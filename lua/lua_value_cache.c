@@ -71,6 +71,14 @@ bool lids_code_cache_keep(struct lids_code_cache *self, unsigned place, uint64_t
   return true;
 }
 
+void lids_value_cache_clear_loaded(struct lids_value_cache *self, lua_State *L, int index) {
+  lids_code_cache_clear(&self->loaded);
+  for (int place = 0; place < LIDS_CODES_MAX; place++) {
+    lua_pushnil(L);
+    lua_rawseti(L, index, place + 1);
+  }
+}
+
 /* -------------------------------------------------------------------- life */
 
 static int cache_gc(lua_State *L) {
@@ -99,7 +107,7 @@ static struct lids_value_cache *push_new_cache(lua_State *L) {
   lua_createtable(L, LIDS_CODES_MAX, 0);
   lua_setiuservalue(L, -2, LIDS_LOADED_FUNCTIONS);
   lua_createtable(L, 2 * LIDS_NAMES_MAX, 0);
-  lua_setiuservalue(L, -2, LIDS_FUNCTION_NAMES);
+  lua_setiuservalue(L, -2, LIDS_NAMES);
   lua_createtable(L, 0, 1);
   lua_pushcfunction(L, cache_gc);
   lua_setfield(L, -2, "__gc");
@@ -116,8 +124,34 @@ struct lids_value_cache *lids_value_cache_push(lua_State *L) {
   return push_new_cache(L);
 }
 
+void lids_value_forget(lua_State *L) {
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &registry_key) == LUA_TUSERDATA) {
+    struct lids_value_cache *self = lua_touserdata(L, -1);
+    lids_code_cache_clear(&self->dumped);
+    lua_getiuservalue(L, -1, LIDS_LOADED_FUNCTIONS);
+    lids_value_cache_clear_loaded(self, L, lua_gettop(L));
+    lua_pop(L, 1);
+  }
+  lua_pop(L, 1);
+}
+
+void lids_raise_out_of_memory(lua_State *L) {
+  lua_pushliteral(L, "not enough memory"); /* lua_error() knows it by that */
+  lua_error(L);
+}
+
+void lids_reserve_stack(lua_State *L, int slots_count) {
+  /* No stack comes so close to its limit of a million slots but by many values. */
+  static const int many = 10000;
+  if (lua_checkstack(L, slots_count))
+    return;
+  if (slots_count > many)
+    luaL_error(L, "more values than fit on the stack: send them in a table");
+  lids_raise_out_of_memory(L);
+}
+
 void lids_value_open(lua_State *L) {
-  luaL_checkstack(L, 8, NULL);
+  lids_reserve_stack(L, 8);
   lids_value_cache_push(L);
   lua_pop(L, 1);
 }

@@ -10,7 +10,8 @@
  *
  *   INTEGER8..64       the integer in so many bits
  *   FLOAT              a lua_Number
- *   SHORT_STRING       u8 length, bytes
+ *   SHORT_STRING       u8 place, u8 length, bytes
+ *   RECENT_STRING      u8 place: the last short string with it, once more
  *   LONG_STRING        u32 length, bytes
  *   LIGHT_USERDATA     the pointer
  *   TABLE              u32 items, u32 pairs; the values of keys 1 to `items`, nil
@@ -23,10 +24,14 @@
  *                      the function is what the module returned
  *   REFERENCE          u32 offset of a tag: that value again
  *
- * Strings, tables and Lua functions can be referred to.  The writer learns that
- * one is needed again only when it meets it again, and then adds SHARED to the tag
- * that is already there.  So the reader keeps what will be asked for, and nothing
- * else.  Offsets count from the beginning of the message.
+ * Long strings, tables and Lua functions can be referred to.  The writer learns
+ * that one is needed again only when it meets it again, and then adds SHARED to the
+ * tag that is already there.  So the reader keeps what will be asked for, and
+ * nothing else.  Offsets count from the beginning of the message.
+ *
+ * Short strings are mostly keys, a few of them in each of many tables, and quickly
+ * made.  So both sides only remember the last one at each of a few places, which
+ * is decided by its address at the sender.
  *
  * Handles of this library (a pool, a channel) are to travel as one more tag.  They
  * hold a reference while they are under way, so a message with handles must also
@@ -48,6 +53,7 @@ enum lids_tag {
   LIDS_TAG_FLOAT,
   LIDS_TAG_LIGHT_USERDATA,
   LIDS_TAG_SHORT_STRING,
+  LIDS_TAG_RECENT_STRING,
   LIDS_TAG_LONG_STRING,
   LIDS_TAG_TABLE,
   LIDS_TAG_FUNCTION,
@@ -64,10 +70,14 @@ enum lids_upvalue {
   LIDS_UPVALUE_JOINED   /* u32 offset of a function, u8 number of its upvalue: the same one */
 };
 
+/* Places for short strings: each costs a slot of the reader's stack. */
+#define LIDS_RECENT_COUNT 128
+
 struct lids_message {
   size_t size; /* bytes, this included */
   uint32_t values_count;
-  uint32_t shared_count; /* tags with SHARED */
+  uint32_t shared_count; /* tags with SHARED, those of short strings left out */
+  uint32_t recent_count; /* places for short strings: 0, or all of them */
   unsigned char bytes[];
 };
 

@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "lua_value.h"
-#include "lua_value_cache.h"
+#include "lua_value_format.h"
 
-/* ----------------------------------------------------------------- modules */
+/* ------------------------------------------------------------- the best name */
 
 static const char *const standard_modules[] = {
   "coroutine", "debug", "io", "math", "os", "package", "string", "table", "utf8", NULL,
@@ -102,7 +102,7 @@ static void search_fields(lua_State *L, int base, int index) {
  * there is none. */
 static void search(lua_State *L, int index, bool in_fields) {
   int base = lua_gettop(L);
-  luaL_checkstack(L, FIELD + 2, NULL);
+  lids_reserve_stack(L, FIELD + 2);
   lua_pushnil(L);
   lua_pushnil(L);
   lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
@@ -121,51 +121,151 @@ static void search(lua_State *L, int index, bool in_fields) {
   lua_settop(L, base + BEST_FIELD);
 }
 
-bool lids_name_push_module(lua_State *L, int index) {
-  search(L, index, false);
-  lua_pop(L, 1);
-  if (!lua_isnil(L, -1))
-    return true;
-  lua_pop(L, 1);
-  return false;
+/* ---------------------------------------------------------- names remembered */
+
+static unsigned place_of(lua_State *L, int index) {
+  return lids_place_of(lua_topointer(L, index), LIDS_NAMES_MAX);
 }
 
-/* Whether the function still goes by the two names on top of the stack. */
+/* Whether the value still goes by the two names on top of the stack. */
 static bool is_named_so(lua_State *L, int index) {
-  int module = lua_gettop(L) - 1;
+  int module = lua_gettop(L) - 1, field = module + 1;
   if (lua_type(L, module) != LUA_TSTRING)
     return false;
-  lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
-  lua_pushvalue(L, module);
-  lua_rawget(L, -2);
-  if (!lua_isnil(L, module + 1) && lua_istable(L, -1)) {
-    lua_pushvalue(L, module + 1);
+  if (lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE) == LUA_TTABLE) {
+    lua_pushvalue(L, module);
+    lua_rawget(L, -2);
+  }
+  if (!lua_isnil(L, field) && lua_istable(L, -1)) {
+    lua_pushvalue(L, field);
     lua_rawget(L, -2);
   }
   bool is_so = lua_rawequal(L, -1, index);
-  lua_settop(L, module + 1);
+  lua_settop(L, field);
   return is_so;
 }
 
-bool lids_name_push_function(lua_State *L, int index, int names_index) {
-  luaL_checkstack(L, 8, NULL);
-  int place = (int)lids_place_of(lua_topointer(L, index), LIDS_NAMES_MAX);
-  lua_rawgeti(L, names_index, 2 * place + 1);
-  lua_rawgeti(L, names_index, 2 * place + 2);
+static bool push_remembered(struct lids_names *self, int index) {
+  lua_State *L = self->L;
+  int place = (int)place_of(L, index);
+  lids_reserve_stack(L, 8);
+  lua_rawgeti(L, self->names_index, 2 * place + 1);
+  lua_rawgeti(L, self->names_index, 2 * place + 2);
   if (is_named_so(L, index))
     return true;
   lua_pop(L, 2);
+  return false;
+}
 
-  search(L, index, true);
+static bool search_and_remember(struct lids_names *self, int index, bool in_fields) {
+  lua_State *L = self->L;
+  search(L, index, in_fields);
   if (lua_isnil(L, -2)) {
     lua_pop(L, 2);
     return false;
   }
+  int place = (int)place_of(L, index);
   lua_pushvalue(L, -2);
-  lua_rawseti(L, names_index, 2 * place + 1);
+  lua_rawseti(L, self->names_index, 2 * place + 1);
   lua_pushvalue(L, -1);
-  lua_rawseti(L, names_index, 2 * place + 2);
+  lua_rawseti(L, self->names_index, 2 * place + 2);
   return true;
+}
+
+bool lids_names_push_function_name(struct lids_names *self, int index) {
+  return push_remembered(self, index) || search_and_remember(self, index, true);
+}
+
+/* ----------------------------------------------------------- modules' tables */
+
+/* Two more entries for a table in what was seen, at addresses inside the object:
+ * that it is a module's, and in which walk it was visited. */
+
+static struct lids_seen *find(struct lids_names *self, const void *table, int which) {
+  struct lids_seen *seen = lids_block_find(self->block, (const char *)table + which);
+  if (seen == NULL)
+    lids_raise_out_of_memory(self->L);
+  return seen;
+}
+
+static struct lids_seen *find_mark(struct lids_names *self, const void *table) {
+  return find(self, table, 1);
+}
+
+static struct lids_seen *find_visit(struct lids_names *self, const void *table) {
+  return find(self, table, 2);
+}
+
+void lids_names_note(struct lids_names *self) {
+  lua_State *L = self->L;
+  lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+  int loaded = lua_gettop(L);
+  lua_pushnil(L);
+  while (lua_istable(L, loaded) && lua_next(L, loaded)) {
+    if (lua_type(L, -2) == LUA_TSTRING && lua_istable(L, -1))
+      find_mark(self, lua_topointer(L, -1))->offset = 1;
+    lua_pop(L, 1);
+  }
+  lua_settop(L, loaded - 1);
+  self->are_noted = true;
+}
+
+static bool is_plain(struct lids_names *self, int index, int depth);
+
+static bool is_plain_value(struct lids_names *self, int index, int depth) {
+  switch (lua_type(self->L, index)) {
+  case LUA_TTABLE:
+    return is_plain(self, index, depth);
+  case LUA_TFUNCTION:
+  case LUA_TUSERDATA:
+  case LUA_TTHREAD:
+    return false;
+  default:
+    return true;
+  }
+}
+
+/* Whether a table is plain data, all the way down. */
+static bool is_plain(struct lids_names *self, int index, int depth) {
+  lua_State *L = self->L;
+  lids_reserve_stack(L, 8);
+  if (lua_getmetatable(L, index)) {
+    lua_pop(L, 1);
+    return false;
+  }
+  struct lids_seen *visit = find_visit(self, lua_topointer(L, index));
+  if (visit->offset == self->walks_count || depth > LIDS_VALUE_DEPTH_MAX)
+    return true; /* it is being looked at; or it will be refused anyway */
+  visit->offset = self->walks_count;
+  bool result = true;
+  int key = lua_gettop(L) + 1;
+  lua_pushnil(L);
+  while (result && lua_next(L, index)) {
+    result = is_plain_value(self, key, depth + 1) && is_plain_value(self, key + 1, depth + 1);
+    lua_settop(L, key);
+  }
+  lua_settop(L, key - 1);
+  return result;
+}
+
+bool lids_names_push_table_name(struct lids_names *self, int index) {
+  lua_State *L = self->L;
+  const void *table = lua_topointer(L, index);
+  const void **known = &self->cache->known_modules[place_of(L, index)];
+  bool is_candidate = *known == table || (self->are_noted && find_mark(self, table)->offset != 0);
+  if (!is_candidate)
+    return false;
+  self->walks_count++;
+  if (is_plain(self, index, 0))
+    return false;
+  if (!push_remembered(self, index) &&
+      !(self->are_noted && search_and_remember(self, index, false)))
+    return false;
+  bool is_whole_module = lua_isnil(L, -1);
+  lua_pop(L, is_whole_module ? 1 : 2);
+  if (is_whole_module)
+    *known = table;
+  return is_whole_module;
 }
 
 /* ------------------------------------------------------------------- paths */
@@ -247,15 +347,15 @@ static void add_upvalue_end(lua_State *L, luaL_Buffer *path, const struct lids_s
   luaL_addvalue(path);
 }
 
-void lids_name_push_path(lua_State *L, const struct lids_step *last,
-                         const char *(*label)(lua_State *L, int position)) {
+void lids_path_push(lua_State *L, const struct lids_step *last,
+                    const char *(*label)(lua_State *L, int position)) {
   const struct lids_step *steps[LIDS_VALUE_DEPTH_MAX + 2];
   int count = 0;
   for (const struct lids_step *step = last; step->up != NULL; step = step->up)
     steps[count++] = last = step;
   int position = count > 0 ? last->up->number : last->number;
 
-  luaL_checkstack(L, LUA_MINSTACK, NULL);
+  lids_reserve_stack(L, LUA_MINSTACK);
   const char *root = label != NULL ? label(L, position) : lua_pushfstring(L, "value %d", position);
   luaL_Buffer path;
   luaL_buffinit(L, &path);

@@ -3,14 +3,8 @@
  * lua_value_pack.c - the sender's side: values into a message.
  *
  * The work is done in one protected call, so that the block, which Lua knows
- * nothing of, is freed whatever happens.
- *
- * Modules.  To compare each table with package.loaded costs 35 ns for each loaded
- * module, 0.4..3 us in all, as much as everything else about a small message.  So
- * nothing is compared at first.  Tables of plain data are copied, which loses
- * nothing, whether they are modules or not.  As soon as a table turns out to hold
- * anything else, packing starts over, with the addresses of all modules' tables at
- * hand.
+ * nothing of, is freed whatever happens.  A second one is needed when there is
+ * something in a table that calls for the modules (lua_value_name.h).
  */
 #include "lua_value.h"
 
@@ -28,18 +22,17 @@
 #define TAG_BYTES_MAX 16
 /* So many nils are worth less than keys: {1, nil, 3} stays an array. */
 #define GAP_MAX 8
-/* In place of an offset: the table of a module. */
-#define OFFSET_OF_MODULE UINT32_MAX
 
 struct packer {
   lua_State *L;
   const char *(*label)(lua_State *L, int position);
   struct lids_value_cache *cache;
-  int dumped_index, names_index; /* its tables, on the stack */
+  int dumped_index; /* its table of functions, on the stack */
   int depth;
   int tables_depth;       /* tables among these */
-  bool knows_modules;     /* their tables are among what was seen */
-  bool has_to_start_over; /* they should have been */
+  bool has_to_note;       /* the modules, before anything else */
+  bool has_to_start_over; /* as that should have been done */
+  struct lids_names names;
   struct lids_message *message;
   struct lids_block block;
 };
@@ -52,22 +45,16 @@ static void pack_value(struct packer *self, int index, const struct lids_step *s
 static void refuse(struct packer *self, const struct lids_step *step, const char *what,
                    const char *remedy) {
   lua_State *L = self->L;
-  lids_name_push_path(L, step, self->label);
+  lids_path_push(L, step, self->label);
   luaL_error(L, "cannot send %s (%s): %s", lua_tostring(L, -1), what, remedy);
-}
-
-/* Does not return.  As when Lua itself gets no memory: it knows its message. */
-static void raise_out_of_memory(lua_State *L) {
-  lua_pushliteral(L, "not enough memory");
-  lua_error(L);
 }
 
 /* Does not return. */
 static void refuse_size(struct packer *self, const struct lids_step *step) {
   lua_State *L = self->L;
   if (self->block.refused_size == 0)
-    raise_out_of_memory(L);
-  lids_name_push_path(L, step, self->label);
+    lids_raise_out_of_memory(L);
+  lids_path_push(L, step, self->label);
   luaL_error(L,
              "cannot send %s (with it the message has %I bytes or more, and %I are allowed):"
              " send it in parts, or write it to a file and send the path",
@@ -75,9 +62,9 @@ static void refuse_size(struct packer *self, const struct lids_step *step) {
              (LUAI_UACINT)LIDS_MESSAGE_BYTES_MAX);
 }
 
-/* Something was found in a table that a copy of a module's table could do without. */
-static void require_modules(struct packer *self) {
-  if (self->knows_modules)
+/* There is something in a table that is no plain data. */
+static void need_modules(struct packer *self) {
+  if (self->names.are_noted)
     return;
   self->has_to_start_over = true;
   lua_pushnil(self->L);
@@ -113,22 +100,8 @@ static bool put_seen(struct packer *self, struct lids_seen *seen) {
 static struct lids_seen *find(struct packer *self, const void *address) {
   struct lids_seen *seen = lids_block_find(&self->block, address);
   if (seen == NULL)
-    raise_out_of_memory(self->L);
+    lids_raise_out_of_memory(self->L);
   return seen;
-}
-
-/* Note all modules' tables that have a name. */
-static void see_modules(struct packer *self) {
-  lua_State *L = self->L;
-  lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
-  int loaded = lua_gettop(L);
-  lua_pushnil(L);
-  while (lua_istable(L, loaded) && lua_next(L, loaded)) {
-    if (lua_type(L, -2) == LUA_TSTRING && lua_istable(L, -1))
-      find(self, lua_topointer(L, -1))->offset = OFFSET_OF_MODULE;
-    lua_pop(L, 1);
-  }
-  lua_settop(L, loaded - 1);
 }
 
 /* -------------------------------------------------- numbers, strings, tables */
@@ -155,23 +128,21 @@ static void pack_float(struct packer *self, lua_Number number) {
 static void pack_string(struct packer *self, int index, const struct lids_step *step) {
   size_t length;
   const char *text = lua_tolstring(self->L, index, &length);
-  if (put_seen(self, find(self, text)))
-    return;
-  reserve(self, TAG_BYTES_MAX + length, step);
   if (length <= UINT8_MAX) {
-    put_byte(self, LIDS_TAG_SHORT_STRING);
-    put_byte(self, (int)length);
-  } else {
+    reserve(self, TAG_BYTES_MAX + length, step);
+    lids_block_put_short_string(&self->block, text, length);
+  } else if (!put_seen(self, find(self, text))) {
+    reserve(self, TAG_BYTES_MAX + length, step);
     put_byte(self, LIDS_TAG_LONG_STRING);
     put_u32(self, (uint32_t)length);
+    put(self, text, length);
   }
-  put(self, text, length);
 }
 
 static void enter(struct packer *self, const struct lids_step *step) {
   if (++self->depth > LIDS_VALUE_DEPTH_MAX)
     refuse(self, step, "a value nested deeper than 200 levels", "send a flatter structure");
-  luaL_checkstack(self->L, 8, "too many nested values");
+  lids_reserve_stack(self->L, 8);
 }
 
 _Static_assert(LIDS_VALUE_DEPTH_MAX == 200, "the message says 200");
@@ -199,25 +170,18 @@ static void pack_pair(struct packer *self, struct lids_step *step) {
   pack_value(self, step->index + 1, step);
 }
 
-static void pack_module(struct packer *self, int index, const struct lids_step *step) {
-  lua_State *L = self->L;
-  lids_name_push_module(L, index);
-  put_byte(self, LIDS_TAG_MODULE);
-  pack_value(self, lua_gettop(L), step);
-  lua_pop(L, 1);
-}
-
 static void pack_table(struct packer *self, int index, const struct lids_step *step) {
   lua_State *L = self->L;
-  struct lids_seen *seen = find(self, lua_topointer(L, index));
-  if (seen->offset == OFFSET_OF_MODULE) {
-    pack_module(self, index, step);
+  if (lids_names_push_table_name(&self->names, index)) {
+    put_byte(self, LIDS_TAG_MODULE);
+    pack_value(self, lua_gettop(L), step);
+    lua_pop(L, 1);
     return;
   }
-  if (put_seen(self, seen))
+  if (put_seen(self, find(self, lua_topointer(L, index))))
     return;
   if (lua_getmetatable(L, index)) {
-    require_modules(self);
+    need_modules(self);
     refuse(self, step, "a table with a metatable", "send its plain fields");
   }
   enter(self, step);
@@ -247,7 +211,7 @@ static void pack_table(struct packer *self, int index, const struct lids_step *s
 
 static void pack_c_function(struct packer *self, int index, const struct lids_step *step) {
   lua_State *L = self->L;
-  if (!lids_name_push_function(L, index, self->names_index)) {
+  if (!lids_names_push_function_name(&self->names, index)) {
     refuse(self, step, "a C function that no loaded module has",
            "send a Lua function that gets it and calls it");
   }
@@ -361,7 +325,7 @@ static void pack_lua_function(struct packer *self, int index, const struct lids_
 
 static void pack_function(struct packer *self, int index, const struct lids_step *step) {
   if (self->tables_depth > 0)
-    require_modules(self);
+    need_modules(self);
   if (lua_iscfunction(self->L, index))
     pack_c_function(self, index, step);
   else
@@ -373,7 +337,7 @@ static void pack_function(struct packer *self, int index, const struct lids_step
 static void refuse_userdata(struct packer *self, int index, const struct lids_step *step) {
   lua_State *L = self->L;
   /* Handles of this library are told apart here, once they can be sent. */
-  luaL_checkstack(L, LUA_MINSTACK, NULL);
+  lids_reserve_stack(L, LUA_MINSTACK);
   if (luaL_getmetafield(L, index, "__name") == LUA_TSTRING)
     lua_pushfstring(L, "a userdata '%s'", lua_tostring(L, -1));
   else
@@ -414,12 +378,12 @@ static void pack_value(struct packer *self, int index, const struct lids_step *s
     break;
   case LUA_TUSERDATA:
     if (self->tables_depth > 0)
-      require_modules(self);
+      need_modules(self);
     refuse_userdata(self, index, step);
     break;
   default: /* LUA_TTHREAD */
     if (self->tables_depth > 0)
-      require_modules(self);
+      need_modules(self);
     refuse(self, step, "a coroutine", "send its function, and start the coroutine in the job");
   }
 }
@@ -431,18 +395,20 @@ static int pack_protected(lua_State *L) {
   self->L = L;
   self->cache = lids_value_cache_push(L);
   lua_getiuservalue(L, top + 1, LIDS_DUMPED_FUNCTIONS);
-  lua_getiuservalue(L, top + 1, LIDS_FUNCTION_NAMES);
+  lua_getiuservalue(L, top + 1, LIDS_NAMES);
   self->dumped_index = top + 2;
-  self->names_index = top + 3;
+  self->names = (struct lids_names){
+    .L = L, .block = &self->block, .cache = self->cache, .names_index = top + 3
+  };
+  if (self->has_to_note)
+    lids_names_note(&self->names);
 
-  if (self->knows_modules)
-    see_modules(self);
   struct lids_step value = { NULL, LIDS_STEP_VALUE, 0, 1 };
   for (; value.number < top; value.number++)
     pack_value(self, value.number + 1, &value);
   self->message = lids_block_finish(&self->block, (uint32_t)top - 1);
   if (self->message == NULL)
-    raise_out_of_memory(L);
+    lids_raise_out_of_memory(L);
   return 0;
 }
 
@@ -463,14 +429,14 @@ static int try_to_pack(struct packer *self, lua_State *L, int first, int count) 
 struct lids_message *lids_value_pack(lua_State *L, int first,
                                      const char *(*label)(lua_State *L, int position)) {
   int count = lua_gettop(L) - first + 1;
-  luaL_checkstack(L, count + LUA_MINSTACK, "too many values to send");
+  lids_reserve_stack(L, count + LUA_MINSTACK);
   struct packer packer; /* its block is large: not all of it needs a value */
   packer.label = label;
-  packer.knows_modules = false;
+  packer.has_to_note = false;
   int status = try_to_pack(&packer, L, first, count);
   if (status != LUA_OK && packer.has_to_start_over) {
     lua_pop(L, 1);
-    packer.knows_modules = true;
+    packer.has_to_note = true;
     status = try_to_pack(&packer, L, first, count);
   }
   if (status != LUA_OK)

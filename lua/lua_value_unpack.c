@@ -18,10 +18,10 @@ struct unpacker {
   lua_State *L;
   const unsigned char *start, *at, *end;
   int shared_index; /* table: offset -> value that is referred to; nil when none is */
+  int recent_index; /* the first of the places for short strings, */
+  unsigned recent_count;
   int depth;
-  /* Places of the cache that this message has used: another function with the same
-   * bytecode is another function still, so it gets none of them. */
-  bool is_used[LIDS_CODES_MAX];
+  bool is_call; /* the first value is a function that is called, and no more */
 };
 
 static void unpack_value(struct unpacker *self);
@@ -56,7 +56,7 @@ static uint32_t take_u32(struct unpacker *self) {
 static void enter(struct unpacker *self) {
   if (++self->depth > LIDS_VALUE_DEPTH_MAX)
     refuse_damage(self);
-  luaL_checkstack(self->L, 8, "too many nested values");
+  lids_reserve_stack(self->L, 8);
 }
 
 /* ------------------------------------------------------------- shared values */
@@ -106,6 +106,27 @@ static void unpack_string(struct unpacker *self, size_t length) {
   lua_pushlstring(self->L, (const char *)take(self, length), length);
 }
 
+static void check_place(struct unpacker *self, int place) {
+  if (place >= (int)self->recent_count)
+    refuse_damage(self);
+}
+
+static void unpack_short_string(struct unpacker *self, bool is_shared) {
+  lua_State *L = self->L;
+  int place = take_byte(self);
+  unpack_string(self, (size_t)take_byte(self));
+  if (!is_shared)
+    return;
+  check_place(self, place);
+  lua_copy(L, -1, self->recent_index + place);
+}
+
+static void unpack_recent_string(struct unpacker *self) {
+  int place = take_byte(self);
+  check_place(self, place);
+  lua_pushvalue(self->L, self->recent_index + place);
+}
+
 static void unpack_table(struct unpacker *self, ptrdiff_t shared_offset) {
   lua_State *L = self->L;
   uint32_t items = take_u32(self);
@@ -136,7 +157,7 @@ static void unpack_table(struct unpacker *self, ptrdiff_t shared_offset) {
 /* Replace the module's name on top of the stack by what package.loaded holds. */
 static void require_module(struct unpacker *self) {
   lua_State *L = self->L;
-  luaL_checkstack(L, LUA_MINSTACK, "too many nested values");
+  lids_reserve_stack(L, LUA_MINSTACK);
   int name = lua_gettop(L);
   if (lua_type(L, name) != LUA_TSTRING)
     refuse_damage(self);
@@ -205,7 +226,8 @@ struct code {
   const unsigned char *bytes;
 };
 
-/* Push a new function. */
+/* Push a new function.  Binary chunks can be made to do anything, and Lua does not
+ * check them: this one is what lua_dump() wrote, as the hash says. */
 static void load_code(struct unpacker *self, const struct code *code) {
   lua_State *L = self->L;
   if (lids_code_hash(code->bytes, code->length) != code->hash)
@@ -227,46 +249,32 @@ static void set_globals(struct unpacker *self, int function, int count) {
   }
 }
 
-/* Whether the cache holds that bytecode, and this message has not used it yet. */
-static bool is_kept(const struct unpacker *self, const struct lids_code *kept,
-                    const struct code *code, unsigned place) {
-  return kept != NULL && !self->is_used[place] && kept->hash == code->hash &&
-         kept->length == code->length && memcmp(kept->bytes, code->bytes, code->length) == 0;
-}
-
-/* Keep the function on top of the stack.  Allocates nothing in the state, or a
- * finaliser could come between that uses the cache, too. */
-static void keep_function(struct unpacker *self, struct lids_value_cache *cache, int functions,
-                          const struct code *code, unsigned place) {
-  lua_State *L = self->L;
-  if (!lids_code_cache_has_room(&cache->loaded, code->length)) {
-    lids_code_cache_clear(&cache->loaded);
-    for (int i = 1; i <= LIDS_CODES_MAX; i++) {
-      lua_pushnil(L);
-      lua_rawseti(L, functions, i);
-    }
-  }
-  if (!lids_code_cache_keep(&cache->loaded, place, code->hash, code->bytes, code->length))
-    return;
-  lua_pushvalue(L, -1);
-  lua_rawseti(L, functions, (lua_Integer)place + 1);
+static bool is_kept(const struct lids_code *kept, const struct code *code) {
+  return kept != NULL && kept->hash == code->hash && kept->length == code->length &&
+         memcmp(kept->bytes, code->bytes, code->length) == 0;
 }
 
 /* Push a function whose upvalues are all _ENV: the one that came before, or a new
  * one that is kept for the next time. */
-static void push_plain_function(struct unpacker *self, const struct code *code) {
+static void push_called_function(struct unpacker *self, const struct code *code) {
   lua_State *L = self->L;
   struct lids_value_cache *cache = lids_value_cache_push(L);
   lua_getiuservalue(L, -1, LIDS_LOADED_FUNCTIONS);
   int functions = lua_gettop(L);
   unsigned place = (unsigned)(code->hash % LIDS_CODES_MAX);
-  if (is_kept(self, cache->loaded.codes[place], code, place)) {
+  if (is_kept(cache->loaded.codes[place], code)) {
     lua_rawgeti(L, functions, (lua_Integer)place + 1);
   } else {
     load_code(self, code);
-    keep_function(self, cache, functions, code, place);
+    /* From here on nothing is allocated in the state: no finaliser can come between
+     * that uses the cache, too. */
+    if (!lids_code_cache_has_room(&cache->loaded, code->length))
+      lids_value_cache_clear_loaded(cache, L, functions);
+    if (lids_code_cache_keep(&cache->loaded, place, code->hash, code->bytes, code->length)) {
+      lua_pushvalue(L, -1);
+      lua_rawseti(L, functions, (lua_Integer)place + 1);
+    }
   }
-  self->is_used[place] = true;
   lua_replace(L, functions - 1);
   lua_pop(L, 1);
 }
@@ -286,7 +294,8 @@ static void unpack_upvalue(struct unpacker *self, int function, int number) {
     push_shared(self, take_u32(self));
     int owner = lua_gettop(L), owner_number = take_byte(self);
     if (!lua_isfunction(L, owner) || lua_iscfunction(L, owner) ||
-        lua_getupvalue(L, owner, owner_number) == NULL)
+        lua_getupvalue(L, owner, owner_number) == NULL ||
+        lua_getupvalue(L, function, number) == NULL)
       refuse_damage(self);
     lua_upvaluejoin(L, function, number, owner, owner_number);
     lua_settop(L, owner - 1);
@@ -298,14 +307,15 @@ static void unpack_upvalue(struct unpacker *self, int function, int number) {
 
 static void unpack_function(struct unpacker *self, bool is_plain, ptrdiff_t shared_offset) {
   lua_State *L = self->L;
+  bool is_first = self->at == self->start + offsetof(struct lids_message, bytes) + 1;
   enter(self);
   int count = take_byte(self);
   struct code code;
   memcpy(&code.hash, take(self, sizeof code.hash), sizeof code.hash);
   code.length = take_u32(self);
   code.bytes = take(self, code.length);
-  if (is_plain)
-    push_plain_function(self, &code);
+  if (is_plain && is_first && self->is_call && shared_offset == 0)
+    push_called_function(self, &code);
   else
     load_code(self, &code);
   int function = lua_gettop(L);
@@ -353,9 +363,10 @@ static void unpack_value(struct unpacker *self) {
     unpack_light_userdata(self);
     break;
   case LIDS_TAG_SHORT_STRING:
-    unpack_string(self, (size_t)take_byte(self));
-    if (shared_offset != 0)
-      keep_shared(self, shared_offset);
+    unpack_short_string(self, shared_offset != 0);
+    break;
+  case LIDS_TAG_RECENT_STRING:
+    unpack_recent_string(self);
     break;
   case LIDS_TAG_LONG_STRING:
     unpack_string(self, take_u32(self));
@@ -385,24 +396,41 @@ static void unpack_value(struct unpacker *self) {
   }
 }
 
-int lids_value_unpack(lua_State *L, const struct lids_message *message) {
+static int unpack(lua_State *L, const struct lids_message *message, bool is_call) {
   struct unpacker self = { .L = L,
                            .start = (const unsigned char *)message,
                            .at = message->bytes,
-                           .end = (const unsigned char *)message + message->size };
+                           .end = (const unsigned char *)message + message->size,
+                           .shared_index = lua_gettop(L) + 1,
+                           .recent_index = lua_gettop(L) + 2,
+                           .recent_count = message->recent_count,
+                           .is_call = is_call };
   size_t rest = (size_t)(self.end - self.at);
-  if (message->values_count > rest || message->shared_count > rest)
+  if (message->values_count > rest || message->shared_count > rest ||
+      message->recent_count > LIDS_RECENT_COUNT)
     refuse_damage(&self);
 
-  int count = (int)message->values_count;
-  luaL_checkstack(L, count + LUA_MINSTACK, "too many values to receive");
+  int count = (int)message->values_count, recent_count = (int)message->recent_count;
+  lids_reserve_stack(L, count + recent_count + LUA_MINSTACK);
   if (message->shared_count > 0)
     lua_createtable(L, 0, (int)message->shared_count);
   else
     lua_pushnil(L);
-  self.shared_index = lua_gettop(L);
+  int first = self.recent_index + recent_count;
+  lua_settop(L, first - 1);
   for (int i = 0; i < count; i++)
     unpack_value(&self);
-  lua_remove(L, self.shared_index);
+  /* Take the place of what is needed no more. */
+  for (int i = 0; i < count; i++)
+    lua_copy(L, first + i, self.shared_index + i);
+  lua_settop(L, self.shared_index + count - 1);
   return count;
+}
+
+int lids_value_unpack(lua_State *L, const struct lids_message *message) {
+  return unpack(L, message, false);
+}
+
+int lids_value_unpack_call(lua_State *L, const struct lids_message *message) {
+  return unpack(L, message, true);
 }

@@ -35,6 +35,11 @@ local EXITED_LEAST = 1.5e6        -- above the process before the pool had a thr
 local EXITED_PER_WORKER = 0.15e6  -- the limit for many: the C library keeps their stacks
 local EXITED_WITHIN = 1.0         -- seconds after idle_exit
 
+-- The limits are promises of the host with mimalloc, where all of the process's memory
+-- is in the allocator's hands.  Elsewhere the C library holds a part of it, and how much
+-- comes back is only shown.
+local has_limits = package.preload.idlesched ~= nil and idlesched.allocator() ~= "system"
+
 ------------------------------------------------------------------- the options
 
 local function fail_usage(message)
@@ -244,7 +249,7 @@ local function await_idle_release(pool, options, started, ended)
   local took = idlesched.now() - ended
   print_phase(options.idle_release and "after idle release" or "idle, no release", pool, memory)
   check_rest(pool, "after idle release")
-  check(is_back or not options.idle_release,
+  check(is_back or not options.idle_release or not has_limits,
     "after %.2f s of idleness %s are left, the limit is %s", took, megabytes(memory.anonymous),
     megabytes(limit))
   return took
@@ -261,7 +266,8 @@ local function await_idle_exit(pool, options, start)
   print_phase("after idle exit", pool, memory)
   local stats = check_rest(pool, "after idle exit")
   check(stats.workers.threads == 0, "%d threads are left after idle exit", stats.workers.threads)
-  check(is_back, "after idle exit %s are left, the limit is %s", megabytes(memory.anonymous),
+  check(is_back or not has_limits, "after idle exit %s are left, the limit is %s",
+    megabytes(memory.anonymous),
     megabytes(limit))
   local ok, value = pool:submit(function(x) return 2 * x end, 21):try(5)
   check(ok and value == 42, "a job after idle exit: 42 expected, got %s", tostring(value))
@@ -289,13 +295,18 @@ local function main(arguments)
   local started = start_workers(pool, options)
   local counts = run_rounds(pool, paths, options)
   local ended = idlesched.now()
-  release_own_memory()
+  if options.idle_release then -- without it nothing is given back, by nobody
+    release_own_memory()
+  end
   local took = await_idle_release(pool, options, started, ended)
+  release_own_memory()
   await_idle_exit(pool, options, start)
 
   print(("%d chunks compiled and loaded, %d files are not Lua 5.4"):format(counts.compiled,
     counts.refused))
-  if options.idle_release and #failures == 0 then
+  if not has_limits then
+    print "no limits are checked: a part of the memory is in the C library's hands"
+  elseif options.idle_release and #failures == 0 then
     print(("memory was back %.0f ms after the last result"):format(took * 1000))
   end
 end
