@@ -211,6 +211,7 @@ bool ids_worker_launch_failed_locked(struct ids_worker *self) {
   group->active_count--;
   group->launching_count--;
   group->counters.starts_refused++;
+  self->visit_served = self->visit_asked; /* who asked for a visit need not wait for it */
   ids_worker_set_state_locked(self, group->is_stopping ? IDS_WORKER_GONE : IDS_WORKER_ABSENT);
   ids_cond_broadcast(&group->changed);
 

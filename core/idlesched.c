@@ -214,10 +214,9 @@ int idlesched_job_status(const idlesched_job *job) {
 }
 
 int idlesched_job_wait(idlesched_job *job, uint64_t timeout_ns) {
-  if (ids_job_has_ended(job))
-    return 0;
+  /* In this order: a job that ends between the two looks has ended. */
   if (!ids_job_is_under_way(job))
-    return -EINVAL;
+    return ids_job_has_ended(job) ? 0 : -EINVAL;
   struct idlesched_pool *pool = job->pool_;
   ids_pool_check(pool);
   if (ids_pool_is_mine(pool))

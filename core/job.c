@@ -83,6 +83,8 @@ static void leave_waiters_locked(struct idlesched_job *self, struct waiter *wait
 int ids_job_await_locked(struct idlesched_job *self, struct ids_mutex *lock, uint64_t deadline_ns) {
   if (ids_job_has_ended(self))
     return 0;
+  if (!ids_job_is_under_way(self))
+    return -EINVAL; /* taken back since the caller looked */
   struct waiter waiter = { .next = self->waiters_, .result = -ETIMEDOUT };
   int status = ids_cond_init(&waiter.ended, "job.waiter");
   if (status != 0)

@@ -11,8 +11,7 @@ set(idlesched_mimalloc_unpacked ${PROJECT_SOURCE_DIR}/build/deps/mimalloc/usr)
 # All that heap_mimalloc.c uses: what is missing has to be noticed here, and not when
 # something is linked or run.
 set(idlesched_mimalloc_functions
-  mi_arenas_purge mi_free mi_heap_new mi_heap_realloc mi_heap_theap
-  mi_option_get mi_option_set mi_option_set_default mi_realloc
+  mi_arenas_purge mi_free mi_option_get mi_option_set mi_option_set_default mi_realloc
   mi_theap_get_default mi_theap_quiescent_abandon mi_thread_init mi_version)
 set(idlesched_mimalloc_options
   mi_option_allow_thp mi_option_arena_purge_min_size
@@ -57,7 +56,8 @@ function(idlesched_look_for_mimalloc result)
   set(number "#define[ \t]+MI_MALLOC_VERSION[ \t]+([0-9]+)")
   file(STRINGS ${include}/mimalloc.h line REGEX ${number} LIMIT_COUNT 1)
   if(NOT line MATCHES ${number} OR CMAKE_MATCH_1 LESS 30600)
-    set(why "${include}/mimalloc.h has MI_MALLOC_VERSION '${CMAKE_MATCH_1}'; expected at least 30600")
+    set(why
+      "${include}/mimalloc.h has MI_MALLOC_VERSION '${CMAKE_MATCH_1}'; expected 30600 or more")
   else()
     idlesched_try_mimalloc(works ${include} ${library})
     if(NOT works)

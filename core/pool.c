@@ -194,7 +194,8 @@ int ids_pool_submit(struct idlesched_pool *self, struct ids_cell cell) {
   status = ids_wake_deliver(wake);
   if (status != 0) {
     ids_group_lock(group);
-    if (ids_worker_launch_failed_locked(wake.worker))
+    /* An empty queue: a worker that has left since took the job, or a close dropped it. */
+    if (ids_worker_launch_failed_locked(wake.worker) || self->queue.count == 0)
       status = 0;
     else
       take_back_locked(self);
@@ -214,7 +215,10 @@ int ids_pool_start_workers(struct idlesched_pool *self, unsigned workers_count) 
   struct ids_group *group = &self->group;
   int status = 0;
   ids_group_lock(group);
-  while (status == 0 && group->threads_count < workers_count) {
+  /* Decided once: threads that leave meanwhile are not replaced, or it might never end. */
+  unsigned missing = workers_count > group->threads_count ? workers_count - group->threads_count
+                                                          : 0;
+  for (; status == 0 && missing > 0; missing--) {
     struct ids_worker *worker = first_absent_locked(group);
     if (self->admission != IDS_POOL_OPEN)
       status = -ESHUTDOWN;
@@ -293,6 +297,12 @@ static int await_closed_locked(struct idlesched_pool *self, uint64_t deadline_ns
   return self->admission == IDS_POOL_CLOSED ? 0 : -ETIMEDOUT;
 }
 
+/* Those that run a job are not waited for: their time was up before. */
+static void await_leaving_locked(struct idlesched_pool *self, uint64_t deadline_ns) {
+  while (self->group.threads_count > self->jobs_running_count && ids_now_ns() < deadline_ns)
+    ids_group_wait_locked(&self->group, deadline_ns);
+}
+
 static void close_locked(struct idlesched_pool *self, enum idlesched_close_mode mode,
                          uint64_t deadline_ns, idlesched_close_report *out) {
   self->admission = IDS_POOL_CLOSING;
@@ -303,9 +313,9 @@ static void close_locked(struct idlesched_pool *self, enum idlesched_close_mode 
   await_idle_locked(self, deadline_ns);
 
   ids_group_stop_locked(&self->group);
-  uint64_t leaving_ns = is_idle_locked(self) ? ids_after_ns(ids_now_ns(), LEAVING_NS) : 0;
-  out->left_behind_count = ids_group_await_gone_locked(&self->group,
-                                                       ids_later_ns(deadline_ns, leaving_ns));
+  uint64_t leaving_ns = ids_after_ns(ids_now_ns(), LEAVING_NS);
+  await_leaving_locked(self, ids_later_ns(deadline_ns, leaving_ns));
+  out->left_behind_count = self->group.threads_count;
   self->admission = IDS_POOL_CLOSED;
   ids_cond_broadcast(&self->group.changed);
 }

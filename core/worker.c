@@ -169,6 +169,7 @@ static bool wait_locked(struct ids_worker *self) {
 static void leave_unlock(struct ids_worker *self) {
   struct ids_group *group = self->group;
   self->visit_served = self->visit_asked;
+  self->is_released = false; /* the next thread has a heap of its own */
   ids_worker_set_state_locked(self, group->is_stopping ? IDS_WORKER_GONE : IDS_WORKER_ABSENT);
   bool frees_group = group->is_orphaned && group->threads_count == 0;
   bool joins = group->has_departed;
@@ -268,12 +269,6 @@ void ids_group_stop_locked(struct ids_group *self) {
       ids_cond_signal(&worker->wake);
     }
   }
-}
-
-unsigned ids_group_await_gone_locked(struct ids_group *self, uint64_t deadline_ns) {
-  while (self->threads_count > 0 && ids_now_ns() < deadline_ns)
-    ids_group_wait_locked(self, deadline_ns);
-  return self->threads_count;
 }
 
 void ids_group_join(struct ids_group *self) {

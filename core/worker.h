@@ -50,8 +50,6 @@ struct ids_visits ids_group_visits_locked(const struct ids_group *self, uint64_t
 
 /* Tell every worker to stop when its poll says so.  They leave by themselves. */
 void ids_group_stop_locked(struct ids_group *self);
-/* Wait until no thread is left; the count of those that still are. */
-unsigned ids_group_await_gone_locked(struct ids_group *self, uint64_t deadline_ns);
 /* Without the lock, when no thread is left: join the last of them. */
 void ids_group_join(struct ids_group *self);
 

@@ -13,16 +13,16 @@
 #include "lua_module.h"
 #include "lua_value.h"
 
-/*
- * Work of one step, in KiB of allocation that it makes up for: about a
- * millisecond of marking and sweeping here.
- */
-#define STEP_KIB 1024
-/* Two rounds at least, for finalisers and for what died while the first was
- * marking; a round that frees less than this was the last. */
-#define ROUNDS_LEAST 2
+/* The first round may be the rest of one that a job began, and has marked what has
+ * died since; the second finalises, the third frees what was finalised.  From then on
+ * a round that frees less than this was the last. */
+#define ROUNDS_LEAST 3
 #define ROUNDS_MOST 20
 #define FALLS_BYTES 1024
+
+/* A step marks or sweeps what 8 KiB of allocation make up for, in 0.5 ms at most: a
+ * round of them takes fewer than this. */
+#define STEPS_MOST(live_bytes) (64 + (live_bytes) / (64 * 1024))
 
 /* With the libraries' own 220 more than 256, where the table doubles to 512 entries;
  * a collection leaves it so while 128 are used. */
@@ -39,8 +39,8 @@ struct lids_state {
   lua_State *L;
   struct lids_memory memory;
   bool is_collecting;    /* between the first step of a release and its last */
-  int mode;              /* the collector's when the release began */
   unsigned rounds_count; /* collections finished since then */
+  size_t steps_count;    /* made in the current round */
   size_t round_bytes;    /* live when the current round began */
   char chunk[CHUNK_BYTES];
 };
@@ -140,6 +140,8 @@ struct lids_state *lids_state_of(idlesched_worker *worker, const struct lids_hom
   if (self == NULL) {
     self = state_create(home);
     idlesched_worker_set_data(worker, self);
+  } else {
+    self->is_collecting = false; /* a release was broken off: the next starts anew */
   }
   return self;
 }
@@ -160,25 +162,30 @@ void lids_state_stop(idlesched_worker *worker, void *home) {
 
 /* -------------------------------------------------------------- collection */
 
-/*
- * A job may have chosen the generational mode, whose steps never end a round; and to
- * change to it costs a full collection.  So the mode is changed for the length of a
- * release; one that is broken off for a job leaves the change to the next.
- */
-static void begin_collection(struct lids_state *self) {
-  if (self->is_collecting)
-    return;
-  self->is_collecting = true;
-  self->mode = lua_gc(self->L, LUA_GCINC, 0, 0, 0);
-  self->rounds_count = 0;
+static void begin_round(struct lids_state *self) {
+  self->steps_count = 0;
   self->round_bytes = self->memory.live_bytes;
+}
+
+static void begin_collection(struct lids_state *self) {
+  self->is_collecting = true;
+  self->rounds_count = 0;
+  begin_round(self);
   lids_value_forget(self->L);
 }
 
-static void end_collection(struct lids_state *self) {
-  self->is_collecting = false;
-  if (self->mode == LUA_GCGEN)
-    lua_gc(self->L, LUA_GCGEN, 0, 0);
+/*
+ * Whether the round is done.  A job may have chosen the generational mode, whose steps
+ * never end one: that shows by their number, and then the round is ended at once.  To
+ * change the mode instead would cost a full collection, each way.
+ */
+static bool step_round(struct lids_state *self) {
+  if (lua_gc(self->L, LUA_GCSTEP, 0))
+    return true;
+  if (++self->steps_count < STEPS_MOST(self->round_bytes))
+    return false;
+  lua_gc(self->L, LUA_GCCOLLECT);
+  return true;
 }
 
 bool lids_state_collect(idlesched_worker *worker, void *home) {
@@ -186,15 +193,16 @@ bool lids_state_collect(idlesched_worker *worker, void *home) {
   struct lids_state *self = idlesched_worker_data(worker);
   if (self == NULL)
     return false;
-  begin_collection(self);
-  if (!lua_gc(self->L, LUA_GCSTEP, STEP_KIB))
+  if (!self->is_collecting)
+    begin_collection(self);
+  if (!step_round(self))
     return true;
 
   self->rounds_count++;
   bool has_fallen = self->memory.live_bytes + FALLS_BYTES < self->round_bytes;
-  self->round_bytes = self->memory.live_bytes;
+  begin_round(self);
   if (self->rounds_count < ROUNDS_LEAST || (has_fallen && self->rounds_count < ROUNDS_MOST))
     return true;
-  end_collection(self);
+  self->is_collecting = false;
   return false;
 }

@@ -243,7 +243,8 @@ local function await_idle_release(pool, options, started, ended)
   local memory
   local is_back = await(ended + RELEASED_WITHIN, function()
     memory = idlesched.memory()
-    return options.idle_release and pool:stats().workers.releasing == 0
+    local workers = pool:stats().workers
+    return options.idle_release and workers.active == 0 and workers.releasing == 0
       and memory.anonymous <= limit
   end)
   local took = idlesched.now() - ended

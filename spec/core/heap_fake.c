@@ -16,6 +16,7 @@
 extern struct ids_heap_ops __wrap_ids_heap_ops;
 
 static _Atomic unsigned collects_count, purges_count, purging_count, purging_max, writes_count;
+static _Atomic unsigned freed_number, purged_number;
 
 /* A plain variable, like the real one's: writers must not race.  Readers do. */
 static _Atomic long delay_ms = HEAP_FAKE_DELAY_DEFAULT_MS;
@@ -40,7 +41,8 @@ void heap_fake_diary_add(char letter) {
 const char *heap_fake_diary(void) {
   static _Thread_local char copy[sizeof diary];
   pthread_mutex_lock(&diary_lock);
-  for (size_t i = 0; i < diary_length; i++) copy[i] = diary[i];
+  for (size_t i = 0; i < diary_length; i++)
+    copy[i] = diary[i];
   copy[diary_length] = '\0';
   pthread_mutex_unlock(&diary_lock);
   return copy;
@@ -64,6 +66,14 @@ unsigned heap_fake_purges_count(void) {
 
 unsigned heap_fake_purges_at_once_max(void) {
   return atomic_load(&purging_max);
+}
+
+unsigned heap_fake_free(void) {
+  return atomic_fetch_add(&freed_number, 1) + 1;
+}
+
+bool heap_fake_is_purged(unsigned number) {
+  return atomic_load(&purged_number) >= number;
 }
 
 unsigned heap_fake_writes_count(void) {
@@ -91,29 +101,23 @@ static const char *name(void) {
 static void nothing(void) {
 }
 
-static struct idlesched_heap *heap_create(void) {
-  static char only;
-  return (struct idlesched_heap *)(void *)&only;
-}
-
-static void *heap_resize_in(struct idlesched_heap *heap, void *block, size_t size) {
-  (void)heap;
-  return realloc(block, size);
-}
-
 static void collect(void) {
   atomic_fetch_add(&collects_count, 1);
   heap_fake_diary_add('c');
 }
 
 static void purge(void) {
+  unsigned purges_up_to = atomic_load(&freed_number);
   unsigned purging = atomic_fetch_add_explicit(&purging_count, 1, memory_order_relaxed) + 1;
   unsigned max = atomic_load_explicit(&purging_max, memory_order_relaxed);
-  while (purging > max && !atomic_compare_exchange_weak(&purging_max, &max, purging)) continue;
+  while (purging > max && !atomic_compare_exchange_weak(&purging_max, &max, purging))
+    continue;
   unguarded_purges_count++;
   /* Others get the chance to come in while this one is under way. */
-  for (int i = 0; i < 3; i++) sched_yield();
+  for (int i = 0; i < 3; i++)
+    sched_yield();
   heap_fake_diary_add('p');
+  atomic_store(&purged_number, purges_up_to);
   atomic_fetch_sub_explicit(&purging_count, 1, memory_order_relaxed);
   atomic_fetch_add(&purges_count, 1);
 }
@@ -137,8 +141,6 @@ struct ids_heap_ops __wrap_ids_heap_ops = {
   .set_defaults = nothing,
   .resize = realloc,
   .free = free,
-  .create = heap_create,
-  .resize_in = heap_resize_in,
   .collect = collect,
   .purge = purge,
   .has_options = true,

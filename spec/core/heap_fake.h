@@ -22,6 +22,11 @@ unsigned heap_fake_purges_count(void);
 /* Most purges that were ever under way at the same time. */
 unsigned heap_fake_purges_at_once_max(void);
 
+/* Free something: a number, by which to ask whether a purge that began afterwards has
+ * ended. */
+unsigned heap_fake_free(void);
+bool heap_fake_is_purged(unsigned number);
+
 /* The option: what a reader of the allocator sees, and what the user sets. */
 long heap_fake_delay_ms(void);
 void heap_fake_set_delay_ms(long delay_ms);

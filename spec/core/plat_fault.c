@@ -29,6 +29,7 @@ int __real_ids_thread_start(struct ids_thread *self, const struct ids_thread_con
 void __real_ids_thread_join(struct ids_thread *self);
 void __real_ids_thread_detach_self(void);
 void __real_ids_point(const char *where);
+uint32_t __real_ids_load_acquire(const uint32_t *word);
 
 void *__wrap_ids_alloc(size_t size, const char *site);
 void __wrap_ids_free(void *block);
@@ -43,6 +44,7 @@ int __wrap_ids_thread_start(struct ids_thread *self, const struct ids_thread_con
 void __wrap_ids_thread_join(struct ids_thread *self);
 void __wrap_ids_thread_detach_self(void);
 void __wrap_ids_point(const char *where);
+uint32_t __wrap_ids_load_acquire(const uint32_t *word);
 
 enum { HOLDS_MAX = 8 };
 
@@ -65,7 +67,7 @@ static struct {
   unsigned calls_count, refused_count;
 } plan; /* L */
 
-static _Thread_local bool holds_next_lock;
+static _Thread_local bool holds_next_lock, holds_next_load;
 
 /* ---------------------------------------------------------------- refusing */
 
@@ -163,6 +165,11 @@ void hold_my_next_lock(void) {
   holds_next_lock = true;
 }
 
+void hold_my_next_load(void) {
+  hold_at("load");
+  holds_next_load = true;
+}
+
 static void stop_if_held(const char *site) {
   if (!atomic_load_explicit(&holds, memory_order_relaxed))
     return;
@@ -170,7 +177,8 @@ static void stop_if_held(const char *site) {
   struct hold *hold = find_hold_locked(site);
   if (hold->site != NULL) {
     hold->count++;
-    while (hold->is_closed) pthread_cond_wait(&opened, &lock);
+    while (hold->is_closed)
+      pthread_cond_wait(&opened, &lock);
     hold->count--;
   }
   pthread_mutex_unlock(&lock);
@@ -288,4 +296,13 @@ void __wrap_ids_thread_detach_self(void) {
 void __wrap_ids_point(const char *where) {
   stop_if_held(where);
   __real_ids_point(where);
+}
+
+uint32_t __wrap_ids_load_acquire(const uint32_t *word) {
+  uint32_t value = __real_ids_load_acquire(word);
+  if (holds_next_load) {
+    holds_next_load = false;
+    stop_if_held("load");
+  }
+  return value;
 }

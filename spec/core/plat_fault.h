@@ -44,8 +44,10 @@ void hold_at(const char *site);
 unsigned hold_count(const char *site);
 /* Let them go, and hold nobody there any more. */
 void hold_open(const char *site);
-/* The calling thread stops at "lock" just before it next locks a mutex. */
+/* The calling thread stops at "lock" just before it next locks a mutex, or at "load"
+ * with the value in hand that it next reads without a lock. */
 void hold_my_next_lock(void);
+void hold_my_next_load(void);
 
 /* Threads that wait on a condition of the core now. */
 unsigned plat_waiting_count(void);

@@ -30,8 +30,7 @@ void wake_for_nothing(idlesched_pool *pool, unsigned index) {
 void check_stats_add_up(idlesched_pool *pool) {
   idlesched_pool_stats now = stats_of(pool);
   CHECK_EQ_INT(now.active, now.running + now.tickets);
-  CHECK_EQ_INT(now.threads,
-               now.starting + now.running + now.parked + now.releasing + now.exiting);
+  CHECK_EQ_INT(now.threads, now.starting + now.running + now.parked + now.releasing + now.exiting);
   CHECK_LE_INT(now.threads, now.workers_max);
   CHECK_EQ_U64(now.jobs_submitted, now.jobs_queued + now.jobs_running + now.jobs_done +
                                      now.jobs_failed + now.jobs_cancelled);
@@ -51,7 +50,8 @@ void door_pass(void *context) {
   struct door *self = context;
   pthread_mutex_lock(&self->lock);
   self->inside_count++;
-  while (!self->is_open) pthread_cond_wait(&self->opened, &self->lock);
+  while (!self->is_open)
+    pthread_cond_wait(&self->opened, &self->lock);
   self->inside_count--;
   pthread_mutex_unlock(&self->lock);
 }

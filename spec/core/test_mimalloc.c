@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_mimalloc.c - the options that are set for the process, and those of the user's
+ * that are left alone.  Only in builds with mimalloc, and the only spec that knows it.
+ */
+#include <mimalloc.h>
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "pool_kit.h"
+
+struct option {
+  mi_option_t option;
+  const char *environment;
+  long value; /* what idlesched_process_defaults() sets */
+};
+
+static const struct option options[] = {
+  { mi_option_allow_thp, "MIMALLOC_ALLOW_THP", 0 },
+  { mi_option_arena_purge_min_size, "MIMALLOC_ARENA_PURGE_MIN_SIZE", 64 },
+  { mi_option_page_reclaim_on_free, "MIMALLOC_PAGE_RECLAIM_ON_FREE", 0 },
+};
+
+enum { OPTIONS = sizeof options / sizeof options[0] };
+
+static void need_no_environment(void) {
+  for (unsigned i = 0; i < OPTIONS; i++)
+    if (getenv(options[i].environment) != NULL)
+      SKIP("%s is set", options[i].environment);
+}
+
+SPEC(the_defaults_are_set, "B10 the process defaults are set: no huge pages, 64 KiB, no reclaim") {
+  need_no_environment();
+  idlesched_process_defaults();
+  for (unsigned i = 0; i < OPTIONS; i++)
+    CHECK_EQ_INT(mi_option_get(options[i].option), options[i].value);
+  idlesched_process_defaults(); /* as often as one likes */
+  for (unsigned i = 0; i < OPTIONS; i++)
+    CHECK_EQ_INT(mi_option_get(options[i].option), options[i].value);
+  CHECK_GT_INT(mi_option_get(mi_option_purge_delay), 0);
+}
+
+SPEC(a_pool_sets_the_defaults, "B10 creating a pool sets the process defaults as well") {
+  need_no_environment();
+  idlesched_pool_destroy(POOL(.workers_max = 1));
+  for (unsigned i = 0; i < OPTIONS; i++)
+    CHECK_EQ_INT(mi_option_get(options[i].option), options[i].value);
+}
+
+SPEC(what_was_set_in_code_stays, "B10 an option that was set in code is left alone") {
+  for (unsigned i = 0; i < OPTIONS; i++)
+    mi_option_set(options[i].option, 1);
+  idlesched_process_defaults();
+  idlesched_pool_destroy(POOL(.workers_max = 1));
+  for (unsigned i = 0; i < OPTIONS; i++)
+    CHECK_EQ_INT(mi_option_get(options[i].option), 1);
+}
+
+/* The allocator reads its environment before main(), so it has to be another process. */
+SPEC(what_was_set_in_the_environment_stays, "B10 an option set in the environment is left alone") {
+  static const char marker[] = "IDLESCHED_SPEC_ENVIRONMENT";
+  if (getenv(marker) != NULL) {
+    idlesched_process_defaults();
+    CHECK_EQ_INT(mi_option_get(mi_option_allow_thp), 1);
+    CHECK_EQ_INT(mi_option_get(mi_option_arena_purge_min_size), 128);
+    CHECK_EQ_INT(mi_option_get(mi_option_page_reclaim_on_free), 1);
+    return;
+  }
+  pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    setenv(marker, "1", 1);
+    setenv("MIMALLOC_ALLOW_THP", "1", 1);
+    setenv("MIMALLOC_ARENA_PURGE_MIN_SIZE", "128KiB", 1);
+    setenv("MIMALLOC_PAGE_RECLAIM_ON_FREE", "1", 1);
+    execl("/proc/self/exe", "test_mimalloc", "--no-fork", "what_was_set_in_the_environment_stays",
+          (char *)NULL);
+    _exit(127);
+  }
+  int status = 0;
+  REQUIRE_EQ_INT(waitpid(child, &status, 0), child);
+  CHECK(WIFEXITED(status));
+  CHECK_EQ_INT(WEXITSTATUS(status), 0);
+}
+
+SPEC(the_guards_delay_is_put_back,
+     "B6 a delay that the user set in code is put back by the guard") {
+  mi_option_set(mi_option_purge_delay, 123);
+  idlesched_eager_purge_enter();
+  CHECK_EQ_INT(mi_option_get(mi_option_purge_delay), 0);
+  idlesched_eager_purge_leave();
+  CHECK_EQ_INT(mi_option_get(mi_option_purge_delay), 123);
+}
+
+SPEC(the_allocator_says_its_version, "A16 the allocator's name says which version runs") {
+  char expected[32];
+  int version = mi_version();
+  snprintf(expected, sizeof expected, "mimalloc %d.%d.%d", version / 10000, version / 100 % 100,
+           version % 100);
+  CHECK_EQ_STR(idlesched_allocator(), expected);
+}

@@ -1,0 +1,356 @@
+-- SPDX-License-Identifier: MIT
+--
+-- memory_spec.lua - what the kernel says of a process whose workers had a lot to do and
+-- then have nothing: the memory is back when the promises say so, and not before.
+--
+-- Each case is a script in a process of its own, under stock Lua and under the host, that
+-- prints its measurements; this file judges them.  Bytes are of anonymous memory.
+
+local here = debug.getinfo(1, "S").source:match("^@(.*/)") or ""
+local support = dofile(here .. "support.lua")
+
+local workers_count = 8
+local released_per_worker = 0.3e6 -- above workers that never had a job
+local exited_in_all = 1.5e6 -- above the process before it had a thread
+
+-- At the beginning of each script.
+local prelude = [[
+local idlesched = require "idlesched"
+
+local function say(name, value)
+  print(("%s %.6f"):format(name, value))
+end
+
+local function anonymous()
+  return idlesched.memory().anonymous
+end
+
+-- What this script itself has used and no longer needs is no worker's.
+local function release_own()
+  local before
+  repeat
+    before = collectgarbage "count"
+    collectgarbage()
+  until collectgarbage "count" >= before
+  idlesched.thread_idle()
+end
+
+local function await(what, ask)
+  local deadline = idlesched.now() + 30
+  while not ask() do
+    assert(idlesched.now() < deadline, what)
+    idlesched.sleep(0.005)
+  end
+end
+
+local function start_workers(pool)
+  local count = pool:stats().workers.max
+  assert(pool:start_workers())
+  await("all workers have started and are at rest", function()
+    local workers = pool:stats().workers
+    return workers.parked == count
+  end)
+end
+
+-- Allocates some 15 MB in small and large pieces, and keeps none of it.
+local function allocate(seed)
+  local records, words = {}, {}
+  for i = 1, 20000 do
+    records[i] = { name = "record " .. i + seed, tags = { i, tostring(i) } }
+  end
+  for i, record in ipairs(records) do
+    words[i] = record.name .. record.tags[2]
+  end
+  return #table.concat(words)
+end
+
+-- Run jobs on all workers; the largest memory seen, and when the last result was there.
+local function run_jobs(pool, job)
+  local jobs, peak = {}, 0
+  for i = 1, 8 * pool:stats().workers.max do
+    jobs[i] = assert(pool:submit(job, i))
+  end
+  for _, each in ipairs(jobs) do
+    each:result()
+    peak = math.max(peak, anonymous())
+  end
+  return peak, idlesched.now()
+end
+]]
+
+describe("memory", function()
+  if support.allocator == "system" then
+    it("comes back", function()
+      pending("the limits are for mimalloc; the C library's malloc keeps more")
+    end)
+    return
+  end
+
+  local function run(program, script)
+    local result = support.run_well(program.path, { script = prelude .. script })
+    return support.numbers_in(result.out)
+  end
+
+  local function check_at_most(limit, bytes, what)
+    assert.is_true(bytes <= limit, ("%s: %.2f MB, the limit is %.2f"):format(what, bytes / 1e6,
+      limit / 1e6))
+  end
+
+  for _, program in ipairs(support.programs) do
+    describe("under " .. program.name, function()
+      it("A1 A13 is back 0.5 s after the last job, and all of it after the exit", function()
+        local numbers = run(program, [[
+          local pool <close> = idlesched.pool { workers = 8, idle_exit = 1.5 }
+          release_own()
+          say("start", anonymous())
+          start_workers(pool)
+          await("the workers have released", function() return pool:stats().releases == 8 end)
+          say("started", anonymous())
+          local peak, ended = run_jobs(pool, allocate)
+          say("peak", peak)
+          release_own()
+          repeat
+            idlesched.sleep(0.005)
+            level = anonymous()
+          until idlesched.now() - ended >= 0.5
+          say("released", level)
+          await("no thread is left", function() return pool:stats().workers.threads == 0 end)
+          idlesched.thread_idle()
+          say("exited", anonymous())
+        ]])
+        assert.is_true(numbers.peak > numbers.started + 20e6)
+        check_at_most(workers_count * released_per_worker, numbers.released - numbers.started,
+          "above workers that never had a job")
+        check_at_most(exited_in_all, numbers.exited - numbers.start, "above the start after the exit")
+      end)
+
+      it("A5 is no more for workers that wait and never had a job than for their threads", function()
+        local numbers = run(program, [[
+          local pool <close> = idlesched.pool { workers = 64, idle_exit = 0.3 }
+          release_own()
+          say("start", anonymous())
+          start_workers(pool)
+          await("the workers have released", function() return pool:stats().releases == 64 end)
+          say("started", anonymous())
+          await("no thread is left", function() return pool:stats().workers.threads == 0 end)
+          say("exited", anonymous())
+        ]])
+        check_at_most(64 * 0.05e6, numbers.started - numbers.start, "64 threads")
+        check_at_most(exited_in_all, numbers.exited - numbers.start, "after the exit")
+      end)
+
+      it("A23 stays with idle_release = false until the threads end, and is back then", function()
+        local numbers = run(program, [[
+          local pool <close> = idlesched.pool { workers = 8, idle_release = false, idle_exit = 1 }
+          release_own()
+          say("start", anonymous())
+          local _, ended = run_jobs(pool, allocate)
+          say("after", anonymous())
+          local least = math.huge
+          repeat
+            idlesched.sleep(0.01)
+            if pool:stats().exits == 0 then least = math.min(least, anonymous()) end
+          until idlesched.now() - ended >= 0.6
+          say("least", least)
+          say("releases", pool:stats().releases)
+          await("no thread is left", function() return pool:stats().workers.threads == 0 end)
+          release_own()
+          say("exited", anonymous())
+        ]])
+        assert.are.equal(0, numbers.releases)
+        assert.is_true(numbers.after > numbers.start + 20e6)
+        assert.is_true(numbers.least > 0.9 * numbers.after,
+          ("%.2f MB of %.2f are left"):format(numbers.least / 1e6, numbers.after / 1e6))
+        check_at_most(exited_in_all, numbers.exited - numbers.start, "above the start after the exit")
+      end)
+
+      it("A4 is back after each burst of work, and does not add up", function()
+        local numbers = run(program, [[
+          local pool <close> = idlesched.pool { workers = 8, idle_release = 0.02, idle_exit = false }
+          start_workers(pool)
+          await("the workers have released", function() return pool:stats().releases == 8 end)
+          release_own()
+          say("started", anonymous())
+          for round = 1, 6 do
+            run_jobs(pool, allocate)
+            await("the workers have released", function()
+              local workers = pool:stats().workers
+              return workers.parked == 8 and pool:release().complete
+            end)
+            release_own()
+            say("round" .. round, anonymous())
+          end
+        ]])
+        for round = 1, 6 do
+          check_at_most(workers_count * released_per_worker,
+            numbers["round" .. round] - numbers.started, "after round " .. round)
+        end
+        check_at_most(0.5e6, numbers.round6 - numbers.round2, "more than four rounds before")
+      end)
+
+      it("is back although jobs have left their garbage and chosen another collector", function()
+        for _, mode in ipairs({ "stop", "generational" }) do
+          local numbers = run(program, ([[
+            local pool <close> = idlesched.pool { workers = 4, idle_exit = false }
+            start_workers(pool)
+            await("the workers have released", function() return pool:stats().releases == 4 end)
+            say("started", anonymous())
+            local _, ended = run_jobs(pool, function(seed)
+              collectgarbage "MODE"
+              local list = {}
+              for i = 1, 20000 do list[i] = { seed, tostring(i) } end
+            end)
+            say("after", anonymous())
+            local releases = pool:stats().releases
+            release_own()
+            await("the memory is back", function()
+              return pool:stats().workers.releasing == 0 and anonymous() < 10e6
+            end)
+            say("took", idlesched.now() - ended)
+            say("released", anonymous())
+          ]]):gsub("MODE", mode))
+          assert.is_true(numbers.after > numbers.started + 5e6)
+          check_at_most(4 * released_per_worker + 0.5e6, numbers.released - numbers.started, mode)
+        end
+      end)
+
+      it("B1 goes back under a guard as jobs free it, without any release", function()
+        local numbers = run(program, [[
+          local pool <close> = idlesched.pool { workers = 4, idle_release = false }
+          local function allocate_and_collect(seed)
+            local list = {}
+            for i = 1, 200 do list[i] = ("x"):rep(50000) .. i + seed end
+            list = nil
+            collectgarbage()
+          end
+          start_workers(pool)
+          run_jobs(pool, allocate_and_collect)
+          say("without", anonymous())
+          do
+            local guard <close> = idlesched.eager_purge()
+            run_jobs(pool, allocate_and_collect)
+            say("within", anonymous())
+          end
+          run_jobs(pool, allocate_and_collect)
+          say("afterwards", anonymous())
+          say("releases", pool:stats().releases)
+        ]])
+        assert.are.equal(0, numbers.releases)
+        assert.is_true(numbers.without > 10e6)
+        check_at_most(8e6, numbers.within, "within the guard")
+        assert.is_true(numbers.afterwards > 10e6)
+      end)
+    end)
+  end
+
+  describe("release()", function()
+    for _, program in ipairs(support.programs) do
+      it("N4 B14 tells what it has given back, and visits each worker once, under "
+        .. program.name, function()
+        local numbers = run(program, [[
+          local pool <close> = idlesched.pool { workers = 8, idle_release = false }
+          start_workers(pool)
+          say("started", anonymous())
+          run_jobs(pool, allocate)
+          await("the workers are at rest", function() return pool:stats().workers.parked == 8 end)
+          local before = pool:stats()
+          local outside_before = anonymous()
+          local report = pool:release()
+          local outside_after = anonymous()
+          local after = pool:stats()
+          for _, name in ipairs { "before", "after", "returned", "visited", "missed", "time" } do
+            say(name, report[name])
+          end
+          say("outside_before", outside_before)
+          say("outside_after", outside_after)
+          assert(report.complete == true)
+          assert(report.allocator == idlesched.allocator())
+          say("releases", after.releases - before.releases)
+          say("wakes", after.wakes - before.wakes)
+          say("polls", after.polls - before.polls)
+          say("starts", after.starts - before.starts)
+          say("again", pool:release().returned)
+        ]])
+        assert.are.equal(8, numbers.visited)
+        assert.are.equal(0, numbers.missed)
+        assert.are.equal(8, numbers.releases)
+        assert.are.same({ 0, 0, 0 }, { numbers.wakes, numbers.polls, numbers.starts })
+        assert.are.equal(numbers.before - numbers.after, numbers.returned)
+        assert.is_true(numbers.returned > 20e6)
+        assert.is_true(math.abs(numbers.before - numbers.outside_before) < 0.2e6)
+        assert.is_true(math.abs(numbers.after - numbers.outside_after) < 0.2e6)
+        check_at_most(workers_count * released_per_worker, numbers.after - numbers.started,
+          "above workers that never had a job")
+        check_at_most(0.5e6, numbers.again, "returned by a second release")
+        assert.is_true(numbers.time > 0 and numbers.time < 5)
+      end)
+
+      it("B16 misses a worker that is busy for longer than its time, under " .. program.name, function()
+        local numbers = run(program, [[
+          local pool <close> = idlesched.pool { workers = 4, idle_release = false }
+          start_workers(pool)
+          run_jobs(pool, allocate)
+          local gate = os.tmpname()
+          os.remove(gate)
+          local busy = pool:submit(function(path)
+            while not io.open(path) do require("idlesched").sleep(0.002) end
+          end, gate)
+          await("the job runs", function() return busy:status() == "running" end)
+          await("the others are at rest", function() return pool:stats().workers.parked == 3 end)
+
+          local report = pool:release { timeout = 0.3 }
+          say("visited", report.visited)
+          say("missed", report.missed)
+          say("complete", report.complete and 1 or 0)
+          say("returned", report.returned)
+          say("time", report.time)
+          say("releases", pool:stats().releases)
+
+          io.open(gate, "w"):close()
+          busy:result()
+          await("the worker that was missed has released", function()
+            return pool:stats().releases == 4
+          end)
+          os.remove(gate)
+          report = pool:release()
+          say("visited_later", report.visited)
+          say("missed_later", report.missed)
+          say("complete_later", report.complete and 1 or 0)
+        ]])
+        assert.are.same({ 3, 1, 0 }, { numbers.visited, numbers.missed, numbers.complete })
+        assert.are.equal(3, numbers.releases)
+        assert.is_true(numbers.returned > 10e6)
+        assert.is_true(numbers.time >= 0.3)
+        assert.are.same({ 4, 0, 1 },
+          { numbers.visited_later, numbers.missed_later, numbers.complete_later })
+      end)
+
+      it("B15 has nothing to visit where no thread is, and starts none, under "
+        .. program.name, function()
+        local numbers = run(program, [[
+          local pool <close> = idlesched.pool { workers = 8 }
+          local report = pool:release()
+          say("visited", report.visited)
+          say("missed", report.missed)
+          say("complete", report.complete and 1 or 0)
+          say("threads", pool:stats().workers.threads)
+          say("starts", pool:stats().starts)
+          say("process", idlesched.memory().threads)
+        ]])
+        assert.are.same({ 0, 0, 1 }, { numbers.visited, numbers.missed, numbers.complete })
+        assert.are.same({ 0, 0, 1 }, { numbers.threads, numbers.starts, numbers.process })
+      end)
+    end
+
+    it("collects the caller's own Lua state as well", function()
+      local numbers = run(support.programs[2], [[
+        local pool <close> = idlesched.pool { workers = 1 }
+        local list = {}
+        for i = 1, 300000 do list[i] = { i } end
+        list = nil
+        say("returned", pool:release().returned)
+      ]])
+      assert.is_true(numbers.returned > 10e6)
+    end)
+  end)
+end)

@@ -1,0 +1,270 @@
+-- SPDX-License-Identifier: MIT
+--
+-- module_spec.lua - what `require "idlesched"` returns: the functions that need no pool,
+-- and that all of it is what lua/library/idlesched.d.lua says.
+
+local here = debug.getinfo(1, "S").source:match("^@(.*/)") or ""
+local support = dofile(here .. "support.lua")
+local idlesched = require("idlesched")
+
+local types = assert(support.read(here .. "../../lua/library/idlesched.d.lua"))
+
+-- The names of a class of the types file, as the keys of a table.
+local function names_in_types(pattern)
+  local names = {}
+  for name in types:gmatch(pattern) do
+    names[name] = true
+  end
+  assert(next(names), "nothing in the types file matches " .. pattern)
+  return names
+end
+
+local function fields_in_types(class)
+  local body = types:match("\n%-%-%-@class " .. class:gsub("%p", "%%%0") .. "\n(.-)\n\n")
+  local names = {}
+  for name in body:gmatch("%-%-%-@field ([%w_]+)") do
+    names[name] = true
+  end
+  assert(next(names), "the types file has no fields of " .. class)
+  return names, body
+end
+
+local function names_of(object)
+  local names = {}
+  for name in pairs(object) do
+    names[name] = true
+  end
+  return names
+end
+
+local function methods_of(object)
+  return names_of(debug.getmetatable(object).__index)
+end
+
+local function check_raises(message, fn, ...)
+  local ok, err = pcall(fn, ...)
+  assert.is_false(ok)
+  assert.is_truthy(tostring(err):find(message, 1, true), ("%q is not in %q"):format(message, err))
+end
+
+describe("module", function()
+  describe("types file", function()
+    it("names exactly the functions and fields that the module has", function()
+      local expected = names_in_types("\nfunction idlesched%.([%w_]+)%(")
+      expected._VERSION = true
+      assert.are.same(expected, names_of(idlesched))
+    end)
+
+    it("names exactly the methods that pools, jobs and guards have", function()
+      local pool <close> = idlesched.pool({ workers = 1 })
+      local job = pool:submit(function() end)
+      local guard <close> = idlesched.eager_purge()
+      assert.are.same(names_in_types("\nfunction Pool:([%w_]+)%("), methods_of(pool))
+      assert.are.same(names_in_types("\nfunction Job:([%w_]+)%("), methods_of(job))
+      assert.are.same(names_in_types("\nfunction Guard:([%w_]+)%("), methods_of(guard))
+    end)
+
+    it("names exactly the fields of memory(), stats() and the release report", function()
+      local pool <close> = idlesched.pool({ workers = 1 })
+      assert.are.same(fields_in_types("idlesched.Memory"), names_of(idlesched.memory()))
+      assert.are.same(fields_in_types("idlesched.ReleaseReport"), names_of(pool:release()))
+
+      local stats = pool:stats()
+      local names, body = fields_in_types("idlesched.PoolStats")
+      assert.are.same(names, names_of(stats))
+      for _, part in ipairs({ "workers", "jobs" }) do
+        local inner = {}
+        for name in body:match("@field " .. part .. " {(.-)}"):gmatch("([%w_]+):") do
+          inner[name] = true
+        end
+        assert.are.same(inner, names_of(stats[part]))
+      end
+    end)
+
+    it("names exactly the options of a pool", function()
+      local values = { name = "x", workers = 1, idle_release = 1, idle_exit = 1 }
+      assert.are.same(fields_in_types("idlesched.PoolOptions"), names_of(values))
+      local pool <close> = idlesched.pool(values)
+      assert.is_truthy(pool)
+    end)
+  end)
+
+  describe("table", function()
+    it("is the same for every require, and sets no global", function()
+      local result = support.run_well(support.stock, {
+        script = [[
+          local before = {}
+          for name in pairs(_G) do before[name] = true end
+          local first = require "idlesched"
+          assert(first == require "idlesched")
+          assert(type(first) == "table" and getmetatable(first) == nil)
+          for name in pairs(_G) do assert(before[name], name) end
+          print "fine"
+        ]],
+      })
+      assert.are.equal("fine\n", result.out)
+    end)
+
+    it("has the version that the host tells", function()
+      local version = idlesched._VERSION:match("^idlesched (%d+%.%d+%.%d+)$")
+      assert.is_truthy(version)
+      local result = support.run_well(support.host, { arguments = { "-v" } })
+      assert.is_truthy(result.out:find("idlesched " .. version .. ",", 1, true))
+    end)
+
+    it("may be loaded again: objects of one copy work with functions of the other", function()
+      local pool <close> = idlesched.pool({ workers = 1 })
+      local _, err = pool:submit(error, "message"):try()
+      local loaded = package.loaded.idlesched
+      package.loaded.idlesched = nil
+      local again = require("idlesched")
+      package.loaded.idlesched = loaded
+      assert.are_not.equal(idlesched, again)
+      assert.is_true(again.is_error(err))
+      local other <close> = again.pool({ workers = 1 })
+      assert.are.equal(debug.getmetatable(pool), debug.getmetatable(other))
+      assert.are.equal(7, pool.submit(other, math.max, 3, 7):result())
+    end)
+  end)
+
+  describe("cpus", function()
+    it("G1 is a whole number from 1 to what nproc counts", function()
+      local pipe = assert(io.popen("nproc"))
+      local nproc = pipe:read("n")
+      pipe:close()
+      assert.are.equal("integer", math.type(idlesched.cpus()))
+      assert.is_true(idlesched.cpus() >= 1)
+      assert.is_true(idlesched.cpus() <= nproc)
+    end)
+
+    it("G1 is 1 for a process that may use one CPU", function()
+      local cpu = support.read("/proc/self/status"):match("Cpus_allowed_list:%s*(%d+)")
+      local result = support.run_well(support.stock, {
+        prefix = "exec taskset -c " .. cpu,
+        script = [[
+          local idlesched = require "idlesched"
+          print(idlesched.cpus(), idlesched.pool():stats().workers.max)
+        ]],
+      })
+      assert.are.equal("1\t1\n", result.out)
+    end)
+  end)
+
+  describe("clock", function()
+    it("tells seconds that never go back", function()
+      local last = idlesched.now()
+      assert.are.equal("float", math.type(last))
+      for _ = 1, 1000 do
+        local now = idlesched.now()
+        assert.is_true(now >= last)
+        last = now
+      end
+    end)
+
+    it("is on while the thread sleeps, at least for as long as that was asked", function()
+      local began = idlesched.now()
+      idlesched.sleep(0.03)
+      assert.is_true(idlesched.now() - began >= 0.03)
+      assert.are.equal(0, select("#", idlesched.sleep(0)))
+      assert.are.equal(0, select("#", idlesched.sleep(1e-9)))
+    end)
+
+    it("sleep refuses what is no time", function()
+      check_raises("bad argument #1", idlesched.sleep, -1)
+      check_raises("seconds, 0 or more", idlesched.sleep, -1)
+      check_raises("seconds, 0 or more", idlesched.sleep, 0 / 0)
+      check_raises("number expected, got nil", idlesched.sleep, nil)
+      check_raises("number expected, got no value", idlesched.sleep)
+      check_raises("number expected, got table", idlesched.sleep, {})
+    end)
+  end)
+
+  describe("memory", function()
+    it("counts threads as the kernel does", function()
+      local function threads()
+        return tonumber(support.read("/proc/self/status"):match("Threads:%s*(%d+)"))
+      end
+      support.await_alone()
+      assert.are.equal(1, threads())
+      local pool <close> = idlesched.pool({ workers = 3 })
+      pool:start_workers()
+      support.await_rest(pool)
+      assert.are.equal(4, threads())
+      assert.are.equal(4, idlesched.memory().threads)
+    end)
+
+    it("counts bytes: what is allocated is in it, as whole pages", function()
+      local before = idlesched.memory()
+      local text = ("x"):rep(32 * 1024 * 1024)
+      local after = idlesched.memory()
+      for _, name in ipairs({ "resident", "anonymous", "threads" }) do
+        assert.are.equal("integer", math.type(after[name]))
+      end
+      assert.is_true(after.anonymous - before.anonymous >= #text)
+      assert.is_true(after.resident >= after.anonymous)
+      assert.are.equal(0, after.resident % 1024)
+    end)
+  end)
+
+  describe("thread_idle", function()
+    it("A22 returns nothing and leaves everything as it is, on any thread", function()
+      assert.are.equal(0, select("#", idlesched.thread_idle()))
+      local words = {}
+      for i = 1, 1000 do
+        words[i] = "word " .. i
+      end
+      coroutine.wrap(idlesched.thread_idle)()
+      local pool <close> = idlesched.pool({ workers = 1 })
+      local count, last = pool
+        :submit(function()
+          local kept = {}
+          for i = 1, 1000 do
+            kept[i] = "word " .. i
+          end
+          require("idlesched").thread_idle()
+          return #kept, kept[1000]
+        end)
+        :result()
+      assert.are.equal(1000, count)
+      assert.are.equal("word 1000", last)
+      assert.are.equal("word 1000", words[1000])
+    end)
+  end)
+
+  describe("is_error", function()
+    it("knows error objects, and takes anything else for none", function()
+      local pool <close> = idlesched.pool({ workers = 1 })
+      local _, err = pool:submit(error, "message"):try()
+      assert.is_true(idlesched.is_error(err))
+      local lookalike = { kind = "error", message = "message", traceback = "" }
+      for _, value in ipairs({ "message", 1, true, {}, print, lookalike, io.stdout, pool }) do
+        assert.is_false(idlesched.is_error(value))
+      end
+      assert.is_false(idlesched.is_error(nil))
+      assert.is_false(idlesched.is_error(setmetatable({}, { __index = err })))
+      check_raises("bad argument #1", idlesched.is_error)
+    end)
+  end)
+
+  describe("allocator", function()
+    it("is the one that was built in, with its version", function()
+      local pattern = support.allocator == "system" and "^system$" or "^mimalloc %d+%.%d+%.%d+$"
+      assert.is_truthy(idlesched.allocator():match(pattern), idlesched.allocator())
+    end)
+  end)
+
+  describe("objects", function()
+    it("refuse others in their place by name, and hide their metatables", function()
+      local pool <close> = idlesched.pool({ workers = 1 })
+      local job = pool:submit(function() end)
+      local guard <close> = idlesched.eager_purge()
+      check_raises("idlesched.pool expected, got table", pool.submit, {}, print)
+      check_raises("idlesched.pool expected, got idlesched.job", pool.stats, job)
+      check_raises("idlesched.job expected, got idlesched.pool", job.result, pool)
+      check_raises("idlesched.eager_purge expected, got nil", guard.close, nil)
+      for _, object in ipairs({ pool, job, guard }) do
+        assert.is_false(getmetatable(object))
+      end
+    end)
+  end)
+end)
