@@ -98,6 +98,18 @@ static void grow_string_table(lua_State *L) {
   lids_memory_set_kind(L, LIDS_MEMORY_STARTING);
 }
 
+/*
+ * What the auxiliary library makes when it is first needed, and keeps: the metatable of
+ * the box that a large buffer lives in.  Made by a job, its three small blocks pin three
+ * pages, 0.13 MB.
+ */
+static void make_buffer_metatable(lua_State *L) {
+  luaL_Buffer buffer;
+  luaL_buffinitsize(L, &buffer, 2 * LUAL_BUFFERSIZE);
+  luaL_pushresult(&buffer);
+  lua_pop(L, 1);
+}
+
 /* Protected: libraries, the creator's search paths, the module itself. */
 static int furnish(lua_State *L) {
   const struct lids_home *home = lua_touserdata(L, 1);
@@ -108,6 +120,7 @@ static int furnish(lua_State *L) {
   lua_pushcfunction(L, luaopen_idlesched);
   lua_setfield(L, -2, "idlesched");
   lids_value_open(L);
+  make_buffer_metatable(L);
   grow_string_table(L);
   return 0;
 }

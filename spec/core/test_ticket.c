@@ -221,6 +221,34 @@ SPEC(one_wake_at_a_time_is_passed_on, "G7 one wake is on its way at a time, and 
   destroy(pool);
 }
 
+static bool hold_first_worker(idlesched_worker *worker, void *context) {
+  if (idlesched_worker_index(worker) == 0)
+    door_pass(context);
+  return false;
+}
+
+SPEC(parked_absent_releasing, "N3 wakes go to parked, then to absent, then to releasing workers") {
+  struct door in_release = DOOR_CLOSED, in_job = DOOR_CLOSED;
+  idlesched_pool *pool = POOL(.workers_max = 3, .idle_release_ns = IDLESCHED_AT_ONCE,
+                              .hooks = { .collect = hold_first_worker, .context = &in_release });
+  REQUIRE_EQ_INT(idlesched_pool_start_workers(pool, 2), 0);
+  WAIT_UNTIL(stats_of(pool).releases == 1 && door_inside_count(&in_release) == 1, SOON_MS);
+  WAIT_UNTIL(stats_of(pool).parked == 1, SOON_MS);
+  keep_busy(pool, &in_job, 1);
+  CHECK_EQ_INT(worker_of(pool, 1).state, IDS_WORKER_RUNNING);
+  CHECK_EQ_U64(stats_of(pool).starts, 2);
+  keep_busy(pool, &in_job, 1);
+  CHECK_EQ_INT(worker_of(pool, 2).state, IDS_WORKER_RUNNING);
+  CHECK(!worker_of(pool, 0).has_ticket);
+  REQUIRE_EQ_INT(idlesched_pool_submit(pool, door_pass, &in_job), 0);
+  CHECK(worker_of(pool, 0).has_ticket);
+  door_open(&in_release);
+  WAIT_UNTIL(door_inside_count(&in_job) == 3, SOON_MS);
+  door_open(&in_job);
+  CHECK_EQ_INT(idlesched_pool_wait(pool, IDLESCHED_NEVER), 0);
+  destroy(pool);
+}
+
 static int index_of_worker(idlesched_job *job, idlesched_worker *worker) {
   (void)job;
   return (int)idlesched_worker_index(worker);

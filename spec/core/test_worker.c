@@ -128,7 +128,7 @@ static bool collect_in_steps(idlesched_worker *worker, void *context) {
 }
 
 SPEC(a_wake_ends_a_long_release_at_its_next_step,
-     "A8 a wake ends a long release at its next step") {
+     "N3 a wake ends a long release at its next step") {
   struct door in_step = DOOR_CLOSED, in_job = DOOR_CLOSED;
   idlesched_pool *pool = POOL(.workers_max = 1, .idle_release_ns = IDLESCHED_AT_ONCE,
                               .hooks = { .collect = collect_in_steps, .context = &in_step });

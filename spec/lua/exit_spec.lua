@@ -26,28 +26,39 @@ local function say_end()
 end
 ]]
 
--- Define a case for each program.  `case` may be a table:
---   script   Lua text
---   code     exit code, default 0
---   out      all output, but for what say_end() writes
---   err      a part of the messages; none if not given
---   is_slow  it uses up the time of a close, and not much more
+-- Run the script and check everything but the time.  How long it took to end.
+local function check_end(program, case)
+  local result = support.run(program.path, { script = prelude .. case.script })
+  assert.is_nil(result.signal, "a signal ended it: " .. result.err)
+  if case.err then
+    assert.is_truthy(result.err:find(case.err, 1, true), result.err)
+  else
+    assert.are.equal("", result.err)
+  end
+  assert.are.equal(case.code or 0, result.code)
+  local ends_at = result.out:match("ends at ([%d.]+)\n")
+  assert.are.equal(case.out or "", (result.out:gsub("ends at [%d.]+\n", "")))
+  return ends_at and result.ended_at - tonumber(ends_at)
+end
+
+-- Define a case for each program.  `case` is a table:
+--   script    Lua text
+--   code      exit code, default 0
+--   out       all output, but for what say_end() writes
+--   err       a part of the messages; none if not given
+--   limit_s   most time from say_end() to the end of the process
 local function ends(sentence, case)
   for _, program in ipairs(support.programs) do
     it(sentence .. ", under " .. program.name, function()
-      local result = support.run(program.path, { script = prelude .. case.script })
-      assert.is_nil(result.signal, "a signal ended it: " .. result.err)
-      if case.err then
-        assert.is_truthy(result.err:find(case.err, 1, true), result.err)
-      else
-        assert.are.equal("", result.err)
+      local took = check_end(program, case)
+      -- Who shares the CPUs with others may need a second try for a promise in seconds.
+      for _ = 2, 3 do
+        if case.limit_s and took > case.limit_s then
+          took = check_end(program, case)
+        end
       end
-      assert.are.equal(case.code or 0, result.code)
-      local ends_at = result.out:match("ends at ([%d.]+)\n")
-      assert.are.equal(case.out or "", (result.out:gsub("ends at [%d.]+\n", "")))
-      if case.is_slow then
-        local took = result.ended_at - tonumber(ends_at)
-        assert.is_true(took < exit_limit_s, ("it took %.2f s to end"):format(took))
+      if case.limit_s then
+        assert.is_true(took <= case.limit_s, ("it took %.2f s to end"):format(took))
       end
     end)
   end
@@ -188,7 +199,7 @@ describe("process", function()
         running(pool:submit(function() while true do end end))
         say_end()
       ]],
-      is_slow = true,
+      limit_s = exit_limit_s,
     })
     ends("G3 ends in time when it allocates in a loop, others queued behind it", {
       script = [[
@@ -206,7 +217,7 @@ describe("process", function()
         os.exit(3, true)
       ]],
       code = 3,
-      is_slow = true,
+      limit_s = exit_limit_s,
     })
     ends("G3 ends in time when it blocks in C", {
       script = [[
@@ -216,7 +227,7 @@ describe("process", function()
         idlesched.sleep(0.05)
         say_end()
       ]],
-      is_slow = true,
+      limit_s = exit_limit_s,
     })
     ends("G3 ends in time when it sleeps", {
       script = [[
@@ -226,7 +237,7 @@ describe("process", function()
         os.exit(9, true)
       ]],
       code = 9,
-      is_slow = true,
+      limit_s = exit_limit_s,
     })
     ends("G3 ends in time with a <close> variable and an error", {
       script = [[
@@ -237,7 +248,7 @@ describe("process", function()
       ]],
       code = 1,
       err = "thrown on purpose",
-      is_slow = true,
+      limit_s = exit_limit_s,
     })
     ends("ends at once with os.exit that does not close the state", {
       script = [[
@@ -247,7 +258,7 @@ describe("process", function()
         os.exit(8)
       ]],
       code = 8,
-      is_slow = true,
+      limit_s = 1,
     })
     ends("G3 ends at once when it was left behind by a close before", {
       script = [[
@@ -259,7 +270,7 @@ describe("process", function()
       ]],
       code = 2,
       out = "nil\ttimeout\n",
-      is_slow = true,
+      limit_s = 1,
     })
   end)
 
