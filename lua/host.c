@@ -20,8 +20,6 @@
  * that main() always closes the state: __gc and pending __close run at the end
  * of a script that failed as well.
  */
-#include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,11 +30,11 @@
 #include <lua.h>
 #include <lualib.h>
 
-#include "host.h"
+#include "host_call.h"
+#include "host_interact.h"
 #include "idlesched.h"
 #include "idlesched_version.h"
-
-extern int luaopen_idlesched(lua_State *L);
+#include "lua_module.h"
 
 #define LUA_INIT_PLAIN "LUA_INIT"
 #define LUA_INIT_VERSIONED LUA_INIT_PLAIN "_" LUA_VERSION_MAJOR "_" LUA_VERSION_MINOR
@@ -134,82 +132,11 @@ static int read_options(struct host_options *self) {
   return 0;
 }
 
-/* --------------------------------------------------------- protected calls */
-
-void host_report(lua_State *L, const char *prefix) {
-  /* Not a string: what __tostring itself has raised while a message was made. */
-  const char *message = lua_tostring(L, -1);
-  fprintf(stderr, "%s%s\n", prefix, message ? message : "(error message not a string)");
-  fflush(stderr);
-  lua_pop(L, 1);
-}
-
 /* Reports the error of a call that has failed; returns whether it has not. */
 static bool succeeded(lua_State *L, int status) {
   if (status != LUA_OK)
     host_report(L, HOST_NAME ": ");
   return status == LUA_OK;
-}
-
-/* Makes a message with traceback out of any error object.  An object that can
- * name itself does, and gets no traceback: its author chose what to show. */
-static int add_traceback(lua_State *L) {
-  const char *message = lua_tostring(L, 1);
-  if (message == NULL) {
-    if (luaL_callmeta(L, 1, "__tostring") && lua_type(L, -1) == LUA_TSTRING)
-      return 1;
-    message = lua_pushfstring(L, "(error object is a %s value)", luaL_typename(L, 1));
-  }
-  luaL_traceback(L, L, message, 1);
-  return 1;
-}
-
-/* The state that an interrupt stops and the thread it runs on; constant from
- * the start of run_host(), before the first handler is installed. */
-static lua_State *script_state;
-static pthread_t script_thread;
-
-static void set_interrupt_handler(void (*handler)(int)) {
-  /* No SA_RESTART: a script that sleeps in a system call shall wake up. */
-  struct sigaction action = { .sa_handler = handler };
-  sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, NULL);
-}
-
-static void raise_interrupted(lua_State *L, lua_Debug *event) {
-  (void)event;
-  lua_sethook(L, NULL, 0, 0);
-  luaL_error(L, "interrupted!");
-}
-
-/*
- * A signal handler may not raise, so it asks Lua to do it at the next event.
- * lua_sethook() is made for that, but only on the thread that runs the state:
- * it walks the call frames, which another thread would see while they change.
- * A process with workers may get the signal on any of them, so it is handed on.
- *
- * The second interrupt finds the default action and ends the process: the way
- * out when the script is stuck in C and no event comes.
- */
-static void on_interrupt(int signal_number) {
-  if (!pthread_equal(pthread_self(), script_thread)) {
-    pthread_kill(script_thread, signal_number);
-    return;
-  }
-  set_interrupt_handler(SIG_DFL);
-  int any_event = LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT;
-  lua_sethook(script_state, raise_interrupted, any_event, 1);
-}
-
-int host_call(lua_State *L, int arguments_count, int results_count) {
-  int handler_index = lua_gettop(L) - arguments_count; /* where the function is now */
-  lua_pushcfunction(L, add_traceback);
-  lua_insert(L, handler_index);
-  set_interrupt_handler(on_interrupt);
-  int status = lua_pcall(L, arguments_count, results_count, handler_index);
-  set_interrupt_handler(SIG_DFL);
-  lua_remove(L, handler_index);
-  return status;
 }
 
 /* ------------------------------------------------------------ what is run */
@@ -342,9 +269,7 @@ static void open_state(lua_State *L, const struct host_options *options) {
  * something failed that has been reported already. */
 static int run_host(lua_State *L) {
   const struct host_options *options = lua_touserdata(L, 1);
-  script_state = L;
-  script_thread = pthread_self();
-
+  host_call_open(L);
   open_state(L, options);
   if (!options->ignores_variables && !run_init_variable(L))
     return 0;

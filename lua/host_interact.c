@@ -17,7 +17,8 @@
 #include <lauxlib.h>
 #include <lua.h>
 
-#include "host.h"
+#include "host_interact.h"
+#include "host_call.h"
 
 #define CHUNK_NAME "=stdin"
 #define SOURCE_INDEX 1

@@ -310,6 +310,21 @@ describe("error", function()
       check_contains(err.message, "result 1")
     end)
 
+    it("is passed on without what a script has added to it", function()
+      local err = error_of(function()
+        local idle = require("idlesched")
+        local inner <close> = idle.pool({ name = "inner", workers = 1 })
+        local _, failure = inner:submit(error, "within", 0):try()
+        failure.stream = io.stdout
+        failure.note = "a note"
+        error(failure)
+      end)
+      assert.are.equal("error", err.kind)
+      assert.are.equal("within", err.message)
+      assert.is_nil(err.note)
+      assert.is_nil(err.stream)
+    end)
+
     it("tells the pool and the worker that it comes from", function()
       local err = error_of(function()
         local idle = require("idlesched")

@@ -395,6 +395,32 @@ describe("job", function()
       assert.are.equal("let go", held.job:result())
     end)
 
+    it("that cannot be received is told by an error object, until it can be", function()
+      local folder = support.new_folder("modules")
+      support.write(folder .. "/spec_result.lua", "return setmetatable({ answer = 42 }, {})")
+      local path = package.path
+      package.path = folder .. "/?.lua;" .. path
+      local single <close> = idlesched.pool({ workers = 1 })
+      package.path = path
+      local job = single:submit(require, "spec_result")
+      for _ = 1, 2 do
+        local ok, err = job:try()
+        assert.is_nil(ok)
+        assert.is_true(idlesched.is_error(err))
+        assert.are.equal("transfer", err.kind)
+        assert.is_truthy(err.message:find("spec_result", 1, true), err.message)
+        err = check_raises("spec_result", job.result, job)
+        assert.is_true(idlesched.is_error(err))
+      end
+      assert.are.equal("done", job:status())
+      package.path = folder .. "/?.lua;" .. path
+      local ok, module = job:try()
+      package.path = path
+      assert.is_true(ok)
+      assert.are.equal(42, module.answer)
+      assert.are.equal(require("spec_result"), module)
+    end)
+
     it("outlives the pool and its worker's Lua state", function()
       local jobs = {}
       do

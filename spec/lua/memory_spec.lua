@@ -178,8 +178,12 @@ describe("memory", function()
           await("the workers have released", function() return pool:stats().releases == 8 end)
           release_own()
           say("started", anonymous())
+          local function use_module_and_allocate(seed)
+            require("idlesched").now()
+            return allocate(seed)
+          end
           for round = 1, 4 do
-            run_jobs(pool, allocate)
+            run_jobs(pool, use_module_and_allocate)
             await("the workers have released", function()
               local workers = pool:stats().workers
               return workers.parked == 8 and pool:release().complete
@@ -216,6 +220,46 @@ describe("memory", function()
           assert.is_true(numbers.rose > 5e6)
         end)
       end
+
+      it("does not grow with pools and jobs that come and go, whatever their end", function()
+        local numbers = run(program, [[
+          local function use_pools(count)
+            for i = 1, count do
+              local pool <close> = idlesched.pool { workers = 2, idle_release = 0.001,
+                idle_exit = i % 2 == 0 and 0.001 }
+              local done = pool:submit(function(list) return { list[1]:rep(1000) } end, { "x" })
+              local failed = pool:submit(error, { "a table" })
+              pcall(pool.submit, pool, print, { io.stdout })
+              if i % 3 == 0 then
+                done:result()
+                failed:try()
+              end
+            end
+          end
+          use_pools(200)
+          release_own()
+          local before = anonymous()
+          use_pools(500)
+          release_own()
+          say("grown", anonymous() - before)
+          local pool <close> = idlesched.pool { workers = 2 }
+          local function use_jobs(count)
+            for i = 1, count do
+              local job = pool:submit(i % 2 == 0 and error or math.abs, i)
+              if i % 4 == 0 then job:try() end
+            end
+            pool:wait()
+            pool:release()
+            release_own()
+          end
+          use_jobs(5000)
+          before = anonymous()
+          use_jobs(10000)
+          say("grown_by_jobs", anonymous() - before)
+        ]])
+        check_at_most(0.2e6, numbers.grown, "more after 500 pools")
+        check_at_most(0.2e6, numbers.grown_by_jobs, "more after 10000 jobs")
+      end)
 
       it("B1 goes back under a guard as jobs free it, without any release", function()
         local numbers = run(program, [[

@@ -77,7 +77,7 @@ describe("lua_compile", function()
   for _, program in ipairs(support.programs) do
     describe("under " .. program.name, function()
       it("compiles every source, and tells each phase of it", function()
-        local result = run(program.path, { "--workers", "3", "--rounds", "2", "--idle-exit", "0.4",
+        local result = run(program.path, { "--workers", "3", "--rounds", "2", "--idle-exit", "1.5",
           folder })
         assert.are.equal("", result.err)
         assert.are.equal(0, result.code)
@@ -110,7 +110,7 @@ describe("lua_compile", function()
       end)
 
       it("shows with --idle-release off that the memory stays until the threads end", function()
-        local result = run(program.path, { "--workers", "3", "--rounds", "2", "--idle-exit", "0.8",
+        local result = run(program.path, { "--workers", "3", "--rounds", "2", "--idle-exit", "1.5",
           "--idle-release", "off", folder })
         assert.are.equal("", result.err)
         assert.are.equal(0, result.code)
