@@ -84,13 +84,15 @@ static void push_message(lua_State *L) {
   }
 }
 
-/* Error objects of a job that this job waited for: their own fields travel. */
-static int copy_fields(lua_State *L) {
-  lua_newtable(L);
-  lua_pushnil(L);
-  while (lua_next(L, 1)) {
-    lua_pushvalue(L, -2);
-    lua_insert(L, -2);
+/* The error object at 1 comes from a job that this job waited for: what it says
+ * travels, without what a script may have added to it. */
+static int copy_error(lua_State *L) {
+  static const char *const names[] = { "kind", "message", "value", "traceback", "worker", "pool" };
+  lua_createtable(L, 0, 6);
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    lua_pushstring(L, names[i]);
+    lua_pushvalue(L, -1);
+    lua_rawget(L, 1);
     lua_rawset(L, 2);
   }
   return 1;
@@ -100,7 +102,7 @@ static int copy_fields(lua_State *L) {
 static int describe_error(lua_State *L) {
   lua_settop(L, 1);
   if (lids_error_is(L, 1))
-    return copy_fields(L);
+    return copy_error(L);
   push_message(L);
   lua_createtable(L, 0, 4);
   lua_pushvalue(L, 2);
@@ -256,32 +258,54 @@ static int job_wait(lua_State *L) {
   return lids_push_status(L, idlesched_job_wait(&self->core, lids_check_timeout_ns(L, 2)));
 }
 
-/* Unpack what the job left, once, and keep it with the handle: the results as a
- * table with their count, or the error object.  Pushes it. */
-static void push_outcome(lua_State *L, struct lids_job *self, bool has_failed) {
+static bool has_failed(const struct lids_job *self) {
+  return idlesched_job_state_read(&self->core) == IDLESCHED_JOB_FAILED;
+}
+
+/* Protected: the job is the only argument.  What it left: the results in a table with
+ * their count, or the error object. */
+static int unpack_outcome(lua_State *L) {
+  struct lids_job *self = lua_touserdata(L, 1);
+  lua_settop(L, 0);
+  int count = lids_value_unpack(L, self->output);
+  if (has_failed(self)) {
+    lids_error_bless(L);
+    return 1;
+  }
+  lua_createtable(L, count, 1);
+  lua_insert(L, 1);
+  for (int i = count; i >= 1; i--)
+    lua_rawseti(L, 1, i);
+  lua_pushinteger(L, count);
+  lua_setfield(L, 1, "n");
+  return 1;
+}
+
+/* Push the outcome of the job whose handle is at 1, and whether it is the results.  It
+ * is unpacked once, and then kept with the handle; where it cannot be received, the
+ * error says so, and the next read tries again. */
+static bool push_outcome(lua_State *L, struct lids_job *self) {
+  bool is_error = has_failed(self);
   if (lua_getiuservalue(L, 1, HANDLE_OUTCOME) != LUA_TNIL)
-    return;
+    return !is_error;
   lua_pop(L, 1);
-  if (has_failed && self->output == NULL) {
+  if (is_error && self->output == NULL) {
     lua_pushstring(L, self->failure);
     lids_error_from_message(L, "memory");
-  } else if (has_failed) {
-    lids_value_unpack(L, self->output);
-    lids_error_bless(L);
-  } else {
-    int first = lua_gettop(L) + 1;
-    int count = lids_value_unpack(L, self->output);
-    lua_createtable(L, count, 1);
-    lua_insert(L, first);
-    for (int i = count; i >= 1; i--)
-      lua_rawseti(L, first, i);
-    lua_pushinteger(L, count);
-    lua_setfield(L, first, "n");
+    return false;
+  }
+  lua_pushcfunction(L, unpack_outcome);
+  lua_pushlightuserdata(L, self);
+  int status = lua_pcall(L, 1, 1, 0);
+  if (status != LUA_OK) {
+    lids_error_from_message(L, status == LUA_ERRMEM ? "memory" : "transfer");
+    return false;
   }
   lids_message_free(self->output);
   self->output = NULL;
   lua_pushvalue(L, -1);
   lua_setiuservalue(L, 1, HANDLE_OUTCOME);
+  return !is_error;
 }
 
 /*
@@ -298,13 +322,11 @@ static int push_results(lua_State *L) {
     lua_settop(L, 3); /* nil and its reason */
     return -1;
   }
-  enum idlesched_job_state state = idlesched_job_state_read(&self->core);
-  if (state == IDLESCHED_JOB_CANCELLED) {
+  if (idlesched_job_state_read(&self->core) == IDLESCHED_JOB_CANCELLED) {
     lua_pushliteral(L, "cancelled");
     return -1;
   }
-  push_outcome(L, self, state == IDLESCHED_JOB_FAILED);
-  if (state == IDLESCHED_JOB_FAILED)
+  if (!push_outcome(L, self))
     return -1;
 
   int outcome = lua_gettop(L);

@@ -116,10 +116,7 @@ static int furnish(lua_State *L) {
   luaL_openlibs(L);
   set_package_field(L, "path", home->path);
   set_package_field(L, "cpath", home->cpath);
-  luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
-  lua_pushcfunction(L, luaopen_idlesched);
-  lua_setfield(L, -2, "idlesched");
-  lids_value_open(L);
+  luaL_requiref(L, "idlesched", luaopen_idlesched, 0);
   make_buffer_metatable(L);
   grow_string_table(L);
   return 0;

@@ -697,6 +697,23 @@ describe("pool", function()
       assert.are.equal(0, threads)
     end)
 
+    it("that a job left behind is closed when the worker is idle", function()
+      support.await_alone()
+      local outer <close> = idlesched.pool({ workers = 1, idle_release = 0.02, idle_exit = false })
+      local threads = outer
+        :submit(function()
+          local idle = require("idlesched")
+          local left = idle.pool({ workers = 2, idle_exit = false })
+          left:start_workers()
+          return idle.memory().threads
+        end)
+        :result()
+      assert.are.equal(4, threads)
+      support.await("only the outer worker is left", function()
+        return idlesched.memory().threads == 2
+      end)
+    end)
+
     it("that a job left in its state is closed when that state is", function()
       local outer <close> = idlesched.pool({ workers = 1, idle_exit = false })
       outer
