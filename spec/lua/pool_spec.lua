@@ -369,6 +369,24 @@ describe("pool", function()
       end
     end)
 
+    it("A23 takes 0 as at once, and not as the default", function()
+      local pool <close> = idlesched.pool({ workers = 1, idle_release = 0, idle_exit = 0.09 })
+      pool:submit(nothing):wait()
+      local stats = support.await_stats(pool, "the thread has ended", function(stats)
+        return stats.workers.threads == 0
+      end)
+      assert.are.equal(1, stats.releases) -- 0.1 s would be after the exit
+      assert.are.equal(1, stats.exits)
+
+      local brief <close> = idlesched.pool({ workers = 1, idle_exit = 0 })
+      brief:submit(nothing):wait()
+      stats = support.await_stats(brief, "the thread has ended", function(numbers)
+        return numbers.workers.threads == 0
+      end, 8) -- the default is 10 s
+      assert.are.equal(0, stats.releases)
+      assert.are.equal(1, stats.exits)
+    end)
+
     it("A23 neither releases nor exits where both are false", function()
       local pool <close> = idlesched.pool({ workers = 1, idle_release = false, idle_exit = false })
       pool:submit(nothing):wait()
@@ -428,19 +446,32 @@ describe("pool", function()
   end)
 
   describe("close", function()
+    -- Let the held job go a little later, when this thread is busy closing the pool.
+    local function let_go_later(held)
+      local helper = idlesched.pool({ workers = 1 })
+      helper:submit(function(path)
+        require("idlesched").sleep(0.05)
+        io.open(path, "w"):close()
+      end, held.path)
+      return helper
+    end
+
     it("G3 drains by default: what is queued is run", function()
-      local pool = idlesched.pool({ workers = 2 })
+      local pool <close> = idlesched.pool({ workers = 1 })
+      local held <close> = support.hold(pool)
       local jobs = {}
-      for i = 1, 100 do
+      for i = 1, 20 do
         jobs[i] = pool:submit(math.abs, -i)
       end
-      assert.is_true(pool:close())
-      for i = 1, 100 do
+      local _ <close> = let_go_later(held)
+      assert.is_true(pool:close({ timeout = 30 }))
+      assert.are.equal("let go", held.job:result())
+      for i = 1, 20 do
         assert.are.equal("done", jobs[i]:status())
         assert.are.equal(i, jobs[i]:result())
       end
       assert.are.equal(0, pool:stats().workers.threads)
-      assert.are.equal(100, pool:stats().jobs.done)
+      assert.are.equal(21, pool:stats().jobs.done)
     end)
 
     it("G3 with mode cancel drops what is queued, and lets finish what runs", function()
@@ -450,12 +481,7 @@ describe("pool", function()
       for i = 1, 20 do
         queued[i] = pool:submit(nothing)
       end
-      -- The job ends while the pool closes: nobody could let it go after that.
-      local helper <close> = idlesched.pool({ workers = 1 })
-      helper:submit(function(path)
-        require("idlesched").sleep(0.05)
-        io.open(path, "w"):close()
-      end, held.path)
+      local _ <close> = let_go_later(held)
       assert.is_true(pool:close({ mode = "cancel", timeout = 30 }))
       assert.are.equal("let go", held.job:result())
       for i = 1, 20 do
@@ -492,7 +518,9 @@ describe("pool", function()
       local pool = idlesched.pool({ workers = 1 })
       local _ <close> = support.hold(pool)
       local queued = pool:submit(nothing)
+      local began = idlesched.now()
       assert.are.same({ nil, "timeout" }, { pool:close({ timeout = 0 }) })
+      assert.is_true(idlesched.now() - began < 1.5) -- the default is 2 s
       assert.are.equal("cancelled", queued:status())
     end)
 
