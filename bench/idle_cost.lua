@@ -108,6 +108,16 @@ local function print_table(workers_list, runs_count)
   end
 end
 
+local function to_count(what, text)
+  local count = math.tointeger(tonumber(text))
+  if not count or count < 1 then
+    io.stderr:write(("idle_cost: %s takes whole numbers from 1, got '%s'\n"):format(what, text),
+      "usage: idlesched bench/idle_cost.lua [--runs N] [WORKERS...]\n")
+    os.exit(2, true)
+  end
+  return count
+end
+
 local function main(arguments)
   if arguments[1] == "--cell" then
     run_cell(math.tointeger(arguments[2]), arguments[3] == "on")
@@ -116,12 +126,11 @@ local function main(arguments)
   local runs_count, workers_list = 3, {}
   local position = 1
   if arguments[1] == "--runs" then
-    runs_count = assert(math.tointeger(tonumber(arguments[2])), "--runs takes a whole number")
+    runs_count = to_count("--runs", arguments[2])
     position = 3
   end
   for i = position, #arguments do
-    workers_list[#workers_list + 1] =
-      assert(math.tointeger(tonumber(arguments[i])), "WORKERS are whole numbers")
+    workers_list[#workers_list + 1] = to_count("WORKERS", arguments[i])
   end
   print_table(#workers_list > 0 and workers_list or { 1, 2, 4, 8, 15 }, runs_count)
 end

@@ -5,6 +5,7 @@
  * One producer, plain jobs, from the first submit until the pool is idle; and the
  * same with embedded jobs, and one job at a time.  Prints `name value unit`.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -46,7 +47,7 @@ static void plain_jobs(idlesched_pool *pool, unsigned workers) {
 
 static void embedded_jobs(idlesched_pool *pool, unsigned workers) {
   idlesched_job *jobs = calloc(JOBS_COUNT, sizeof *jobs);
-  must(jobs == NULL ? -1 : 0, "calloc");
+  must(jobs == NULL ? -ENOMEM : 0, "calloc");
   uint64_t began_ns = idlesched_now_ns();
   for (unsigned i = 0; i < JOBS_COUNT; i++) {
     jobs[i].run = embedded_nothing;

@@ -7,7 +7,7 @@
 #include "option.h"
 
 void ids_eager_purge_enter(void) {
-  if (ids_option_holders(IDS_HEAP_PURGE_DELAY_MS) == 0)
+  if (ids_option_would_write(IDS_HEAP_PURGE_DELAY_MS))
     ids_heap_purge_and_wait();
   ids_option_hold(IDS_HEAP_PURGE_DELAY_MS, 0);
 }

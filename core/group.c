@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * group.c - see group.h; every change of a state or a count is in this file.
+ * group.c - see group.h; every change of a worker's state, and of the counts in I1
+ * and I2, is in this file.
  */
 #include "group.h"
 
@@ -92,6 +93,9 @@ void ids_group_check_locked(const struct ids_group *self) {
                      in_state[IDS_WORKER_EXITING]); /* I2 */
   ids_assert(self->active_count > 0 || self->launching_count > 0 ||
              !self->ops->has_work(self)); /* I3 */
+  const struct ids_group_counters *counters = &self->counters;
+  ids_assert_equal(counters->wakes,
+                   counters->polls + self->tickets_count + counters->starts_refused); /* I4 */
 }
 
 void ids_group_lock(struct ids_group *self) {
@@ -110,10 +114,19 @@ void ids_group_wait_locked(struct ids_group *self, uint64_t deadline_ns) {
 
 /* ----------------------------------------------------------------- states */
 
+/* In the order of parking, the last first: who comes back from a release goes behind
+ * those that have parked since, which are warm. */
 static void refresh_wakeable(struct ids_worker *self) {
+  struct ids_list *list = &self->group->wakeable[self->state];
   ids_list_leave(&self->wakeable);
-  if (may_be_woken(self))
-    ids_list_push_front(&self->group->wakeable[self->state], &self->wakeable);
+  if (!may_be_woken(self))
+    return;
+  struct ids_list *place = list;
+  while (place->next != list &&
+         ids_container_of(place->next, struct ids_worker, wakeable)->parked_at_ns >
+           self->parked_at_ns)
+    place = place->next;
+  ids_list_insert_after(place, &self->wakeable);
 }
 
 void ids_worker_set_state_locked(struct ids_worker *self, enum ids_worker_state state) {

@@ -35,7 +35,8 @@
  *   out), else ABSENT (a thread is started, outside the lock), else RELEASING,
  *   else EXITING; these two look for a ticket when they have the lock back.
  *
- *   At most one ticket is on its way: a worker that used its ticket, took a job
+ *   At most one ticket is on its way for the queue's sake (starting workers ahead
+ *   and stopping give theirs besides): a worker that used its ticket, took a job
  *   and sees more of them passes the wake on.
  *
  * Invariants, asserted whenever the lock is dropped, in every build
@@ -43,6 +44,7 @@
  *   I1  active = RUNNING workers + tickets.
  *   I2  STARTING + RUNNING + PARKED + RELEASING + EXITING = threads.
  *   I3  work in the queue, active == 0 and no thread being started: impossible.
+ *   I4  wakes = polls + tickets + refused threads: each ticket is used once.
  *
  * When the system refuses a thread, the ticket is taken back and offered to the
  * workers that have one; if there are none, the submitter is told, and takes
@@ -112,12 +114,13 @@ struct ids_worker {
   bool is_released;            /* L  has released since its last job */
   uint64_t visit_asked;        /* L  number of the last visit it owes */
   uint64_t visit_served;       /* L  number of the last visit it made */
+  uint64_t parked_at_ns;       /* L  when it parked; who parked last is woken first */
   uint64_t release_at_ns;      /* L  while PARKED; fixed when it parked */
   uint64_t exit_at_ns;         /* L  while PARKED; fixed when it parked */
   struct ids_list wakeable;    /* L  on group->wakeable[state] while a ticket may be given */
-  struct ids_cond wake;        /* L  the worker's thread waits on it, nobody else */
-  struct ids_thread thread;    /* T  its own handle */
-  void *data;                  /* T  the host's, for this worker */
+  struct ids_cond wake; /* L to wait on, by the worker's thread alone; signalled with or without */
+  struct ids_thread thread; /* T  its own handle */
+  void *data;               /* T  the host's, for this worker */
 };
 
 /* Events since the group was made.  L */
@@ -164,7 +167,7 @@ int ids_group_init(struct ids_group *self, const struct ids_group_ops *ops,
 void ids_group_deinit(struct ids_group *self);
 
 void ids_group_lock(struct ids_group *self);
-/* Assert I1 to I3: to be called before the lock is dropped in any way. */
+/* Assert I1 to I4: to be called before the lock is dropped in any way. */
 void ids_group_check_locked(const struct ids_group *self);
 void ids_group_unlock(struct ids_group *self);
 /* Unlock, wait on `changed`, lock. */

@@ -35,6 +35,16 @@ static void purge_until_served_locked(void) {
   purge.is_purging = false;
 }
 
+const char *ids_heap_name(void) {
+  static char text[32];
+  static struct ids_mutex lock = IDS_MUTEX_STATIC;
+  ids_mutex_lock(&lock);
+  if (text[0] == '\0')
+    ids_heap_ops.name(text, sizeof text);
+  ids_mutex_unlock(&lock);
+  return text;
+}
+
 void ids_heap_collect(void) {
   ids_heap_ops.collect();
 }

@@ -6,8 +6,7 @@
  * Two steps, always in this order:
  *
  *   collect  the calling thread gives up what its own heap has cached: free
- *            pages go back to the allocator.  Only the owner can do it, or
- *            somebody who knows for certain that the owner is parked.
+ *            pages go back to the allocator.  Only the owner can do it.
  *   purge    the allocator gives its free pages back to the system.  Any thread
  *            can, and nothing does it by itself: an allocator only looks at its
  *            schedule when somebody allocates or frees.
@@ -33,8 +32,8 @@ enum ids_heap_option {
 
 /* What an allocator does for us.  A build has one: heap_mimalloc.c or heap_system.c. */
 struct ids_heap_ops {
-  /* Name and version, for people. */
-  const char *(*name)(void);
+  /* Write name and version, for people. */
+  void (*name)(char *text, size_t size);
   /* Before the first allocation: see idlesched_process_defaults(). */
   void (*set_defaults)(void);
   void *(*resize)(void *block, size_t size);
@@ -49,8 +48,11 @@ struct ids_heap_ops {
 
 extern const struct ids_heap_ops ids_heap_ops;
 
+/* Name and version of the allocator, for people. */
+const char *ids_heap_name(void);
+
 /* Give up what the calling thread's heap has cached.  27..60 us here, more with
- * many pages.  Nothing to do on a thread that never allocated. */
+ * many pages.  A thread that never allocated gets an empty heap first. */
 void ids_heap_collect(void);
 
 /* Give free pages back to the system: returns when that is done, or when

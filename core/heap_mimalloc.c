@@ -9,14 +9,9 @@
 #include <mimalloc.h>
 #include <stdio.h>
 
-static const char *name(void) {
-  static char text[32]; /* the same bytes whoever writes them */
-  if (text[0] == '\0') {
-    int version = mi_version(); /* 30600 is 3.6.0 */
-    snprintf(text, sizeof text, "mimalloc %d.%d.%d", version / 10000, version / 100 % 100,
-             version % 100);
-  }
-  return text;
+static void name(char *text, size_t size) {
+  int version = mi_version(); /* 30600 is 3.6.0 */
+  snprintf(text, size, "mimalloc %d.%d.%d", version / 10000, version / 100 % 100, version % 100);
 }
 
 /*

@@ -10,12 +10,13 @@
 #include "heap.h"
 
 #include <stdlib.h>
+#include <string.h>
 #if defined(__GLIBC__)
 #include <malloc.h>
 #endif
 
-static const char *name(void) {
-  return "system";
+static void name(char *text, size_t size) {
+  strncpy(text, "system", size);
 }
 
 static void nothing(void) {

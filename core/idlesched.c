@@ -23,7 +23,7 @@
 #define CLOSE_TIMEOUT_DEFAULT_NS (2 * IDS_S)
 #define RELEASE_TIMEOUT_DEFAULT_NS (1 * IDS_S)
 
-/* A Lua job may nest 200 C calls, the deepest of which take 2 KiB each. */
+/* Enough for a script host whose C calls nest 200 deep at 2 KiB each. */
 #define STACK_SIZE_DEFAULT (1024 * 1024)
 #define STACK_SIZE_MIN (64 * 1024)
 
@@ -45,7 +45,7 @@ unsigned idlesched_version(void) {
 }
 
 const char *idlesched_allocator(void) {
-  return ids_heap_ops.name();
+  return ids_heap_name();
 }
 
 const char *idlesched_strerror(int status) {
@@ -106,16 +106,17 @@ idlesched_worker *idlesched_worker_current(void) {
 }
 
 unsigned idlesched_worker_index(const idlesched_worker *worker) {
+  ids_assert(worker != NULL);
   return worker->index;
 }
 
 void *idlesched_worker_data(const idlesched_worker *worker) {
-  ids_assert(worker == ids_worker_current());
+  ids_assert(worker != NULL && worker == ids_worker_current());
   return worker->data;
 }
 
 void idlesched_worker_set_data(idlesched_worker *worker, void *data) {
-  ids_assert(worker == ids_worker_current());
+  ids_assert(worker != NULL && worker == ids_worker_current());
   worker->data = data;
 }
 
@@ -151,6 +152,7 @@ int idlesched_pool_create(idlesched_pool **out, const idlesched_pool_config *con
 void idlesched_pool_destroy(idlesched_pool *pool) {
   if (pool == NULL)
     return;
+  ids_pool_check(pool);
   ids_assert(!ids_pool_is_mine(pool));
   (void)idlesched_pool_close(pool, IDLESCHED_CLOSE_CANCEL, 0, NULL);
   ids_pool_destroy(pool);

@@ -21,7 +21,8 @@
  *   Structs   zero means the default, so name only the fields that you set.
  *   Threads   every function may be called from any thread, unless it says
  *             otherwise, as long as no other thread destroys the object.
- *   Misuse    of an object that is not there any more aborts with a message.
+ *   Misuse    aborts with a message: of an object that is not there any more, of
+ *             another thread's worker.
  */
 #ifndef IDLESCHED_H
 #define IDLESCHED_H
@@ -82,7 +83,8 @@ IDLESCHED_API uint64_t idlesched_now_ns(void);
 /* Block the calling thread for so long. */
 IDLESCHED_API void idlesched_sleep(uint64_t duration_ns);
 
-/* CPUs this process may use: the smaller of affinity and cgroup quota, at least 1. */
+/* CPUs this process may use: the smaller of affinity and the quota at the root of the
+ * cgroup tree it sees (a container's own), at least 1. */
 IDLESCHED_API unsigned idlesched_cpus(void);
 
 /* What the kernel says the process has in memory now. */
@@ -106,16 +108,16 @@ IDLESCHED_API int idlesched_memory_read(idlesched_memory *out);
  * another one, jobs that want their memory released take it from here.  Blocks
  * may be freed by any thread, and never with free().
  *
- * idlesched_realloc() makes a block when given NULL; NULL when there is no
- * memory, and then the old block is as it was.
+ * idlesched_realloc() makes a block when given NULL; size is at least 1.  NULL when
+ * there is no memory, and then the old block is as it was.
  */
 IDLESCHED_API void *idlesched_realloc(void *block, size_t size);
 IDLESCHED_API void idlesched_free(void *block);
 
 /*
  * The calling thread is about to be idle: give up what its heap has cached, and
- * purge.  For an event loop that goes to sleep.  Safe on any thread; nothing to
- * do on one that has no heap.
+ * purge.  For an event loop that goes to sleep.  Safe on any thread; one without a heap
+ * gets an empty one first.  May wait for a purge that is under way.
  */
 IDLESCHED_API void idlesched_thread_idle(void);
 
@@ -126,7 +128,8 @@ IDLESCHED_API void idlesched_thread_idle(void);
  *
  * Guards count, across threads and pools, and may end in any order.  The
  * user's own delay is put back by the last one; a delay of 0 or below is left
- * alone at both ends.  Without mimalloc a guard does nothing.
+ * alone at both ends.  Without mimalloc a guard does nothing.  A leave without its
+ * enter aborts.
  */
 IDLESCHED_API void idlesched_eager_purge_enter(void);
 IDLESCHED_API void idlesched_eager_purge_leave(void);
@@ -144,9 +147,11 @@ typedef struct idlesched_worker_hooks {
    * for a job between two steps.
    */
   bool (*collect)(idlesched_worker *worker, void *context);
-  /* The worker's thread is about to end: drop what the host keeps for it. */
+  /* The worker's thread is about to end: drop what the host keeps for it.  A job
+   * that comes meanwhile keeps the thread: then the data is NULL again, jobs follow,
+   * and stop is called once more at the end. */
   void (*stop)(idlesched_worker *worker, void *context);
-  void *context;
+  void *context; /* outlives every thread of the pool, also those left behind */
 } idlesched_worker_hooks;
 
 /* The worker whose thread calls, or NULL on any other thread. */
@@ -161,10 +166,10 @@ IDLESCHED_API void idlesched_worker_set_data(idlesched_worker *worker, void *dat
 /* ----------------------------------------------------------------------- pools */
 
 typedef struct idlesched_pool_config {
-  /* Shown by the system as the name of the threads; 15 bytes of it.  Default
-   * "idlesched". */
+  /* Shown by the system as the name of the threads; 15 bytes of it are copied.
+   * Default "idlesched". */
   const char *name;
-  /* Most threads at a time.  Default idlesched_cpus(). */
+  /* Most threads at a time, 1 to 4096.  Default idlesched_cpus(). */
   unsigned workers_max;
   /* A worker that found nothing to do for so long releases its memory.  Default
    * 100 ms; IDLESCHED_AT_ONCE: each time it finds nothing; IDLESCHED_NEVER. */
@@ -202,6 +207,7 @@ IDLESCHED_API void idlesched_pool_destroy(idlesched_pool *pool);
 /*
  * Queue run(context), first in, first out.  On failure nothing is kept.
  *
+ *   -EINVAL     run is NULL
  *   -ESHUTDOWN  the pool is closing or closed
  *   -ENOMEM     no memory for the queue
  *   -EAGAIN, -ENOMEM, ...  there is no worker and the system refuses a thread;
@@ -214,14 +220,15 @@ IDLESCHED_API int idlesched_pool_submit(idlesched_pool *pool, void (*run)(void *
                                         void *context);
 
 /*
- * Start threads ahead of jobs, so that the first ones need not wait for them;
- * workers that have a thread already are left alone.  A status as of submit,
- * when not all could be started.
+ * Start threads ahead of jobs, so that the first ones need not wait for them, until
+ * workers_count workers have one; more than workers_max means all.
+ *
+ *   -ESHUTDOWN, -EAGAIN, -ENOMEM  not all could be started; those that were stay
  */
 IDLESCHED_API int idlesched_pool_start_workers(idlesched_pool *pool, unsigned workers_count);
 
 /*
- * Wait until no job is queued and none is running.
+ * Wait until no job is queued and none is running; timeout_ns = 0 only looks.
  *
  *   -ETIMEDOUT  there still was one after timeout_ns
  *   -EDEADLK    called from a job of this pool, which would wait for itself
@@ -229,22 +236,27 @@ IDLESCHED_API int idlesched_pool_start_workers(idlesched_pool *pool, unsigned wo
 IDLESCHED_API int idlesched_pool_wait(idlesched_pool *pool, uint64_t timeout_ns);
 
 enum idlesched_close_mode {
-  IDLESCHED_CLOSE_DRAIN, /* run what is queued */
+  IDLESCHED_CLOSE_DRAIN, /* run what is queued; at the time limit drop the rest */
   IDLESCHED_CLOSE_CANCEL /* drop what is queued; what runs is let finish */
 };
 
 typedef struct idlesched_close_report {
-  unsigned dropped_count;     /* queued jobs that were cancelled */
+  uint64_t dropped_count;     /* queued jobs that were cancelled */
   unsigned left_behind_count; /* threads that still run a job; they are never killed */
 } idlesched_close_report;
 
 /*
  * Take no more jobs, end all workers.  Returns within timeout_ns and 100 ms:
  * the time limit is for the jobs, the rest for workers on their way out.
- * timeout_ns = 0 means the default, 2 s.  A second close does nothing; one that
- * comes while another runs waits for it.  out may be NULL.
+ * timeout_ns = 0 means the default, 2 s.  A second close drops nothing: it waits for
+ * one that is under way, and reports the threads that are left now.  out may be NULL.
  *
- *   -ETIMEDOUT  some threads still run a job; they leave when it ends
+ * The callbacks of dropped jobs run on the closing thread, beyond the limit; they
+ * must not close or destroy the pool.
+ *
+ *   -EINVAL     mode is none of the two
+ *   -ETIMEDOUT  some threads still run a job or a hook, and leave when it ends; or
+ *               another close has not finished
  *   -EDEADLK    called from a job of this pool
  */
 IDLESCHED_API int idlesched_pool_close(idlesched_pool *pool, enum idlesched_close_mode mode,
@@ -252,7 +264,7 @@ IDLESCHED_API int idlesched_pool_close(idlesched_pool *pool, enum idlesched_clos
 
 typedef struct idlesched_release_report {
   unsigned visited_count;          /* workers that have released */
-  unsigned missed_count;           /* workers that were busy; they release when next idle */
+  unsigned missed_count;           /* workers that were busy; they release when next parked */
   uint64_t anonymous_before_bytes; /* as idlesched_memory_read() tells; 0 where it does not */
   uint64_t anonymous_after_bytes;
   uint64_t returned_bytes; /* by how much it fell; 0 when it did not */
@@ -285,7 +297,7 @@ typedef struct idlesched_pool_stats {
   /* Jobs so far; submitted = queued + running + done + failed + cancelled. */
   uint64_t jobs_submitted, jobs_done, jobs_failed, jobs_cancelled;
   /* Workers so far: tickets given, polls made with one, threads started, threads
-   * that the system refused, releases by idle workers, threads ended when idle. */
+   * that the system refused, releases by parked workers, threads ended after idle_exit_ns. */
   uint64_t wakes, polls, starts, starts_refused, releases, exits;
   /* Purges of the process so far, by whoever. */
   uint64_t purges;
@@ -335,6 +347,7 @@ struct idlesched_job {
  * Queue a job.  It may be one that has ended, to run it again.  As
  * idlesched_pool_submit(), and
  *
+ *   -EINVAL    job->run is NULL
  *   -EALREADY  the job is queued or running
  */
 IDLESCHED_API int idlesched_pool_submit_job(idlesched_pool *pool, idlesched_job *job);
@@ -344,10 +357,11 @@ IDLESCHED_API enum idlesched_job_state idlesched_job_state_read(const idlesched_
 IDLESCHED_API int idlesched_job_status(const idlesched_job *job);
 
 /*
- * Wait until the job has ended, in whatever way: 0.
+ * Wait until the job has ended, in whatever way: 0.  timeout_ns = 0 only looks.
  *
  *   -ETIMEDOUT  it has not after timeout_ns
- *   -EINVAL     it was never submitted
+ *   -EINVAL     it was never submitted, or the submit failed while this waited
+ *   -ENOMEM, -EAGAIN  no resources to wait with
  *   -EDEADLK    called from a job of the same pool
  */
 IDLESCHED_API int idlesched_job_wait(idlesched_job *job, uint64_t timeout_ns);

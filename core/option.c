@@ -28,18 +28,32 @@ static bool is_left_alone(enum ids_heap_option option, long current) {
   return true;
 }
 
+/* Lock held.  *out_current is the option's value when the answer is true. */
+static bool would_write_locked(enum ids_heap_option option, long *out_current) {
+  if (registry.overrides[option].holders_count > 0 || !ids_heap_ops.has_options)
+    return false;
+  *out_current = ids_heap_ops.option_get(option);
+  return !is_left_alone(option, *out_current);
+}
+
+bool ids_option_would_write(enum ids_heap_option option) {
+  ids_mutex_lock(&registry.lock);
+  long current;
+  bool result = would_write_locked(option, &current);
+  ids_mutex_unlock(&registry.lock);
+  return result;
+}
+
 bool ids_option_hold(enum ids_heap_option option, long value) {
   struct override *override = &registry.overrides[option];
   ids_mutex_lock(&registry.lock);
-  bool writes = false;
-  if (override->holders_count == 0 && ids_heap_ops.has_options) {
+  long current;
+  bool writes = would_write_locked(option, &current);
+  if (writes) {
     ids_assert(!override->is_written && override->saved == 0);
-    long current = ids_heap_ops.option_get(option);
-    writes = !is_left_alone(option, current);
-    if (writes) {
-      *override = (struct override){ .is_written = true, .saved = current };
-      ids_heap_ops.option_set(option, value);
-    }
+    override->is_written = true;
+    override->saved = current;
+    ids_heap_ops.option_set(option, value);
   }
   override->holders_count++;
   ids_mutex_unlock(&registry.lock);

@@ -23,6 +23,8 @@
  * the option.
  */
 bool ids_option_hold(enum ids_heap_option option, long value);
+/* Whether a hold now would be the one that changes the option. */
+bool ids_option_would_write(enum ids_heap_option option);
 /* End one hold. */
 void ids_option_drop(enum ids_heap_option option);
 unsigned ids_option_holders(enum ids_heap_option option);

@@ -2,8 +2,9 @@
 /*
  * plat.h - everything the core asks of the machine, and nothing else does.
  *
- * No other file of the core calls a pthread, a clock, malloc, __thread, sleep
- * or stdio: spec/core checks the undefined symbols of every object.  So the
+ * No other file of the core, but the allocators' heap_*.c, calls a pthread, a
+ * clock, malloc, __thread, sleep or stdio: spec/scripts/seam_test checks the
+ * undefined symbols of every object.  So the
  * core can run on other machines than this one, among them a simulated machine
  * on which every thread is a coroutine, time is virtual, and the order of
  * things is chosen by a search.  That is why
@@ -46,6 +47,7 @@ bool ids_mutex_is_mine(const struct ids_mutex *self);
  * A condition has one waiter in the core, wherever its signal is meant for one
  * thread; those that several threads wait on are only ever broadcast.
  */
+/* 0, -ENOMEM or -EAGAIN. */
 int ids_cond_init(struct ids_cond *self, const char *site);
 void ids_cond_deinit(struct ids_cond *self);
 void ids_cond_wait(struct ids_cond *self, struct ids_mutex *mutex, uint64_t deadline_ns);
@@ -84,7 +86,7 @@ void ids_tls_set(enum ids_tls_slot slot, void *value);
 uint32_t ids_load_acquire(const uint32_t *word);
 void ids_store_release(uint32_t *word, uint32_t value);
 
-/* A place where the order of threads matters.  Does nothing here. */
+/* A place where the order of threads matters.  Does nothing on POSIX. */
 void ids_point(const char *where);
 
 /* What the kernel says this process has in memory. */

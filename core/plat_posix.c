@@ -5,6 +5,7 @@
 #include "plat.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -163,7 +164,9 @@ static void *thread_main(void *argument) {
 
 static int start_with_attributes(pthread_attr_t *attributes, struct birth *birth,
                                  size_t stack_size) {
-  int status = pthread_attr_setstacksize(attributes, stack_size);
+  /* The system's least, where that is more than what was asked for. */
+  size_t least = (size_t)PTHREAD_STACK_MIN;
+  int status = pthread_attr_setstacksize(attributes, stack_size < least ? least : stack_size);
   if (status != 0)
     return -status;
   pthread_t thread;
@@ -260,7 +263,7 @@ int ids_residency_read(struct ids_residency *out) {
   *out = (struct ids_residency){ 0 };
   int length = read_small_file("/proc/self/smaps_rollup", text, sizeof text);
   if (length < 0)
-    return length;
+    return length == -ENOENT ? -ENOTSUP : length;
   out->resident_bytes = 1024 * field(text, "\nRss:");
   out->anonymous_bytes = 1024 * field(text, "\nAnonymous:");
   length = read_small_file("/proc/self/status", text, sizeof text);

@@ -58,6 +58,7 @@ static void run_job(struct idlesched_pool *self, struct idlesched_job *job,
   ids_job_end_locked(job, status < 0 ? IDLESCHED_JOB_FAILED : IDLESCHED_JOB_DONE, status);
   if (done != NULL) {
     ids_group_unlock(&self->group);
+    ids_point("pool.done");
     done(job);
     ids_group_lock(&self->group);
   }
@@ -258,6 +259,7 @@ int ids_pool_wait(struct idlesched_pool *self, uint64_t deadline_ns) {
 
 /* The job is not in the queue any more.  Without the lock. */
 static void drop_cell(struct idlesched_pool *self, struct ids_cell cell) {
+  ids_point("pool.dropped");
   if (cell.run != NULL) {
     if (self->dropped != NULL)
       self->dropped(cell.run, cell.context);
@@ -274,10 +276,10 @@ static void drop_cell(struct idlesched_pool *self, struct ids_cell cell) {
 
 /* Cancel what is queued: taken from the workers at once, then ended one by one
  * with the lock dropped.  How many they were. */
-static unsigned drop_queue_locked(struct idlesched_pool *self) {
+static uint64_t drop_queue_locked(struct idlesched_pool *self) {
   struct ids_queue queue = self->queue;
   self->queue = (struct ids_queue){ 0 };
-  unsigned count = (unsigned)queue.count;
+  uint64_t count = queue.count;
   self->cancelled_count += count;
   ids_group_unlock(&self->group);
 
@@ -332,6 +334,9 @@ int ids_pool_close(struct idlesched_pool *self, enum idlesched_close_mode mode,
     status = out->left_behind_count > 0 ? -ETIMEDOUT : 0;
   } else {
     status = await_closed_locked(self, deadline_ns);
+    out->left_behind_count = self->group.threads_count;
+    if (out->left_behind_count > 0)
+      status = -ETIMEDOUT;
   }
   ids_group_unlock(&self->group);
   return status;

@@ -2,14 +2,16 @@
 /*
  * release.h - give memory back now: visit the workers, purge, report.
  *
- * The visits come first, all of them, then what the caller's own heap has, and
- * then one purge: a purge before the last visit would have to be repeated.
+ * The visits come first, all of them; each collects and purges.  Then what the
+ * caller's own heap has, and a last purge, which takes what the others came too
+ * soon for.
  */
 #ifndef IDS_RELEASE_H
 #define IDS_RELEASE_H
 
 #include "pool.h"
 
+/* 0, -ETIMEDOUT or -EDEADLK. */
 int ids_release_pool(struct idlesched_pool *pool, uint64_t timeout_ns,
                      idlesched_release_report *out);
 

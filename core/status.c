@@ -8,11 +8,11 @@ static const struct {
   const char *text;
 } texts[] = {
   { 0, "success" },
-  { -EAGAIN, "the system refuses another thread (limit reached), and no worker has one" },
+  { -EAGAIN, "the system refuses another thread or other resource: a limit is reached" },
   { -EALREADY, "the job is queued or running already" },
   { -ECANCELED, "the job was cancelled before it ran" },
   { -EDEADLK, "called from a job of the same pool, which would wait for itself" },
-  { -EINVAL, "an argument is out of its range" },
+  { -EINVAL, "an argument is out of its range, or the job was never submitted" },
   { -ENOMEM, "not enough memory" },
   { -ENOTSUP, "this system does not tell" },
   { -ESHUTDOWN, "the pool is closed" },

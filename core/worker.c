@@ -95,6 +95,7 @@ static void tidy_to_leave_locked(struct ids_worker *self) {
   ids_point("worker.stop");
   group->ops->stop(self);
   ids_heap_collect();
+  ids_point("worker.purge");
   ids_heap_purge();
   ids_group_lock(group);
 }
@@ -103,12 +104,12 @@ static void tidy_to_leave_locked(struct ids_worker *self) {
 
 static void park_locked(struct ids_worker *self) {
   const struct ids_group_config *config = &self->group->config;
-  uint64_t idle_since_ns = ids_now_ns();
-  self->exit_at_ns = ids_after_ns(idle_since_ns, config->idle_exit_ns);
-  /* The exit releases as well, so a release before it must come well before. */
+  self->parked_at_ns = ids_now_ns();
+  self->exit_at_ns = ids_after_ns(self->parked_at_ns, config->idle_exit_ns);
+  /* The exit releases as well: when it comes first, or together, there is no release. */
   self->release_at_ns = config->idle_exit_ns <= config->idle_release_ns
                           ? IDS_NEVER
-                          : ids_after_ns(idle_since_ns, config->idle_release_ns);
+                          : ids_after_ns(self->parked_at_ns, config->idle_release_ns);
   ids_worker_set_idle_locked(self, IDS_WORKER_PARKED);
 }
 
@@ -168,6 +169,7 @@ static bool wait_locked(struct ids_worker *self) {
  */
 static void leave_unlock(struct ids_worker *self) {
   struct ids_group *group = self->group;
+  ids_assert(self->state == IDS_WORKER_EXITING && !self->has_ticket);
   self->visit_served = self->visit_asked;
   self->is_released = false; /* the next thread has a heap of its own */
   ids_worker_set_state_locked(self, group->is_stopping ? IDS_WORKER_GONE : IDS_WORKER_ABSENT);
@@ -247,8 +249,6 @@ struct ids_visits ids_group_visits_locked(const struct ids_group *self, uint64_t
       visits.visited_count++;
     else
       visits.pending_count++;
-    if (worker->visit_served < number && worker->state == IDS_WORKER_RUNNING)
-      visits.busy_count++;
   }
   return visits;
 }

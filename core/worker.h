@@ -8,7 +8,7 @@
  *     use the ticket                     RUNNING
  *     while poll() == WORK               each poll but the first follows a job
  *       work()
- *     park: fix idle_since and with it release_at and exit_at   PARKED
+ *     park: fix parked_at and with it release_at and exit_at    PARKED
  *     until there is a ticket
  *       at release_at, or when visited:  RELEASING, lock dropped, then PARKED
  *       at exit_at:                      EXITING, lock dropped, then ABSENT
@@ -16,9 +16,9 @@
  *
  * The deadlines are fixed once: neither the time that a release takes nor a
  * wake without a ticket moves them.  A wake without a ticket leads to no poll.
- * A release is made once for each time the worker had work, and not at all when
- * idle_exit comes first.  A ticket that comes during a release is seen between
- * two steps of it: the rest of the release is skipped.
+ * A release is made once for each new thread and each time the worker had work, and
+ * whenever a visit asks for one; on its own account not when idle_exit comes first.  A ticket that
+ * comes during a release is seen between two steps of it: the rest of the release is skipped.
  */
 #ifndef IDS_WORKER_H
 #define IDS_WORKER_H
@@ -44,7 +44,6 @@ uint64_t ids_group_visit_locked(struct ids_group *self);
 struct ids_visits {
   unsigned visited_count; /* have released, or left, since they were asked */
   unsigned pending_count; /* have a thread and have not yet released */
-  unsigned busy_count;    /* those of them that are running a job */
 };
 struct ids_visits ids_group_visits_locked(const struct ids_group *self, uint64_t number);
 

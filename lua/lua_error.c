@@ -29,10 +29,20 @@ static int error_tostring(lua_State *L) {
   return 1;
 }
 
+/* "it failed: " .. err */
+static int error_concat(lua_State *L) {
+  luaL_tolstring(L, 1, NULL);
+  luaL_tolstring(L, 2, NULL);
+  lua_concat(L, 2);
+  return 1;
+}
+
 void lids_error_open(lua_State *L) {
   if (luaL_newmetatable(L, ERROR_TYPE)) {
     lua_pushcfunction(L, error_tostring);
     lua_setfield(L, -2, "__tostring");
+    lua_pushcfunction(L, error_concat);
+    lua_setfield(L, -2, "__concat");
   }
   lua_pop(L, 1);
 }

@@ -6,15 +6,14 @@
  *
  *   kind       "error"     the job's code raised it
  *              "transfer"  a value cannot travel between states
- *              "memory"    the worker's state could not get memory
- *              "init"      the worker could not make its state
+ *              "memory"    the worker could not get memory, for its state or the job
  *   message    string, with the position where Lua gave one
  *   value      the original error value, where it can travel and is no string
  *   traceback  string: the worker's stack when it was raised
- *   worker     number of the worker, from 1
- *   pool       name of the pool
+ *   worker     number of the worker, from 1; like pool not there where not even the
+ *   pool       name of the pool              error could be described
  *
- * tostring(err) is the message and the traceback.
+ * tostring(err) is the message and the traceback; `..` takes it for that string.
  */
 #ifndef LIDS_LUA_ERROR_H
 #define LIDS_LUA_ERROR_H

@@ -137,7 +137,7 @@ static void set_place(lua_State *L, const struct lids_job *self) {
   lua_setfield(L, -2, "worker");
 }
 
-/* Pack the table at 2 into the job at 1; without its value if that cannot travel. */
+/* Protected: pack the table at 2 into the job at 1. */
 static int pack_error(lua_State *L) {
   struct lids_job *self = lua_touserdata(L, 1);
   self->output = lids_value_pack(L, 2, NULL);
@@ -154,7 +154,8 @@ static int try_to_pack_error(lua_State *L, struct lids_job *self) {
   return status;
 }
 
-/* Protected: the job at 1, what lua_pcall() left at 2, its status at 3. */
+/* Protected: the job at 1, what lua_pcall() left at 2, its status at 3.  Packs the error,
+ * without its value if that cannot travel. */
 static int keep_error(lua_State *L) {
   struct lids_job *self = lua_touserdata(L, 1);
   lua_Integer status = lua_tointeger(L, 3);

@@ -26,14 +26,11 @@ void lids_memory_init(struct lids_memory *self, void *chunk, size_t chunk_size) 
                                 .chunk_end = (char *)chunk + chunk_size };
 }
 
-enum lids_memory_kind lids_memory_set_kind(lua_State *L, enum lids_memory_kind kind) {
+void lids_memory_set_kind(lua_State *L, enum lids_memory_kind kind) {
   void *context;
-  if (lua_getallocf(L, &context) != lids_memory_allocate)
-    return kind;
+  lua_getallocf(L, &context);
   struct lids_memory *self = context;
-  enum lids_memory_kind before = self->kind;
   self->kind = kind;
-  return before;
 }
 
 /* --------------------------------------------------------------- the chunk */

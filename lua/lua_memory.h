@@ -18,8 +18,7 @@
  * block that shrinks to that size.
  *
  * Measured on compiling workers, above one that never had a job: all in one heap
- * 0.35 MB each, long-lived blocks in a heap of mimalloc's apart 0.28, in a chunk
- * 0.1; bench/idle_cost.lua has today's figure.
+ * 0.35 MB each, this way 0.1; bench/idle_cost.lua has today's figure.
  */
 #ifndef LIDS_LUA_MEMORY_H
 #define LIDS_LUA_MEMORY_H
@@ -44,8 +43,7 @@ void lids_memory_init(struct lids_memory *self, void *chunk, size_t chunk_size);
 /* A lua_Alloc; its context is the struct. */
 void *lids_memory_allocate(void *self, void *block, size_t old_size, size_t new_size);
 
-/* Say what is allocated from now on; what it was before.  Does nothing in a state
- * that has another allocator, as a script's own has. */
-enum lids_memory_kind lids_memory_set_kind(lua_State *L, enum lids_memory_kind kind);
+/* Say what is allocated from now on, in a state with this allocator. */
+void lids_memory_set_kind(lua_State *L, enum lids_memory_kind kind);
 
 #endif

@@ -18,7 +18,7 @@
 struct pool {
   idlesched_pool *core;   /* NULL until it was made, and after __gc */
   struct lids_home *home; /* outlives the workers */
-  bool has_left_behind;   /* threads that still use core and home: both stay */
+  bool has_left_behind;   /* threads that may still use home: it stays */
 };
 
 static struct pool *check_pool(lua_State *L) {
@@ -97,7 +97,9 @@ static int pool_wait(lua_State *L) {
 static int pool_start_workers(lua_State *L) {
   struct pool *self = check_pool(L);
   lua_Integer count = luaL_optinteger(L, 2, WORKERS_MOST);
-  luaL_argcheck(L, count >= 0 && count <= WORKERS_MOST, 2, "a count of workers, 0 or more");
+  if (count < 0 || count > WORKERS_MOST)
+    luaL_argerror(L, 2,
+                  lua_pushfstring(L, "0 to %d workers expected, got %I", WORKERS_MOST, count));
   return lids_push_status(L, idlesched_pool_start_workers(self->core, (unsigned)count));
 }
 
@@ -249,10 +251,10 @@ static int pool_gc(lua_State *L) {
   if (core != NULL)
     (void)close_core(self, IDLESCHED_CLOSE_CANCEL, 2 * IDLESCHED_S);
   self->core = NULL;
+  idlesched_pool_destroy(core);
   if (self->has_left_behind)
     return 0;
-  idlesched_pool_destroy(core);
-  lids_home_free(self->home);
+  lids_home_destroy(self->home);
   self->home = NULL;
   return 0;
 }

@@ -29,7 +29,7 @@
 #define STRINGS_COUNT 128
 
 /*
- * Lua 5.4's state and libraries and our own tables take 47 KB of it; what does not
+ * Lua 5.4's state and libraries and our own tables take 44 KB of it; what does not
  * fit goes to the heap.  Only what is touched costs memory, and of this size mimalloc
  * puts one block into a page, so that nothing that passes is pinned beside it.
  */
@@ -61,13 +61,13 @@ struct lids_home *lids_home_create(const char *pool_name, const char *path, cons
                               .path = copy_text(path),
                               .cpath = copy_text(cpath) };
   if (self->pool_name == NULL || self->path == NULL || self->cpath == NULL) {
-    lids_home_free(self);
+    lids_home_destroy(self);
     return NULL;
   }
   return self;
 }
 
-void lids_home_free(struct lids_home *self) {
+void lids_home_destroy(struct lids_home *self) {
   if (self == NULL)
     return;
   idlesched_free(self->pool_name);
@@ -135,7 +135,7 @@ static struct lids_state *state_create(const struct lids_home *home) {
   lua_pushlightuserdata(self->L, (void *)home);
   if (lua_pcall(self->L, 1, 0, 0) != LUA_OK)
     goto close_state;
-  self->memory.kind = LIDS_MEMORY_PASSING;
+  lids_memory_set_kind(self->L, LIDS_MEMORY_PASSING);
   return self;
 
 close_state:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * lua_state.h - the Lua state of a worker: made on the worker's thread when a
- * job first needs it, collected there when the worker is idle, closed there when
+ * job first needs it, collected there when the worker releases, closed there when
  * the thread ends.
  *
  * Memory: lua_memory.h.
@@ -21,7 +21,7 @@
 
 struct lids_state;
 
-/* What a pool's states have in common.  Constant from make to free. */
+/* What a pool's states have in common.  Constant from create to destroy. */
 struct lids_home {
   char *pool_name;
   char *path;  /* package.path of the state that made the pool */
@@ -30,7 +30,7 @@ struct lids_home {
 
 /* NULL when there is no memory. */
 struct lids_home *lids_home_create(const char *pool_name, const char *path, const char *cpath);
-void lids_home_free(struct lids_home *self);
+void lids_home_destroy(struct lids_home *self);
 
 /* The calling worker's state, made if it has none; NULL when there is no memory. */
 struct lids_state *lids_state_of(idlesched_worker *worker, const struct lids_home *home);

@@ -23,7 +23,7 @@ void lids_class(lua_State *L, const char *name, const luaL_Reg *methods,
 
 /* ------------------------------------------------------------------- times */
 
-/* Rounds up, so that a limit is never cut short; too long is for ever. */
+/* Rounds down, but nothing above 0 becomes 0; 30 years or more is for ever. */
 static uint64_t to_ns(lua_Number seconds) {
   if (seconds >= 1e9) /* 30 years */
     return IDLESCHED_NEVER;
@@ -35,7 +35,8 @@ uint64_t lids_check_timeout_ns(lua_State *L, int index) {
   if (lua_isnoneornil(L, index))
     return IDLESCHED_NEVER;
   lua_Number seconds = luaL_checknumber(L, index);
-  luaL_argcheck(L, seconds >= 0, index, "a time limit is seconds, 0 or more");
+  if (!(seconds >= 0))
+    luaL_argerror(L, index, lua_pushfstring(L, "seconds, 0 or more, expected, got %f", seconds));
   return to_ns(seconds);
 }
 
@@ -72,12 +73,39 @@ static int edits_between(const char *left, const char *right) {
   return row[right_length];
 }
 
+/* The name that was meant, if one is near: a third of its letters may be wrong. */
 static const char *nearest_name(const char *word, const char *const *names) {
-  const char *nearest = names[0];
-  for (; *names != NULL; names++)
-    if (edits_between(word, *names) < edits_between(word, nearest))
+  const char *nearest = NULL;
+  int fewest = 3 > (int)strlen(word) / 3 ? 3 : (int)strlen(word) / 3;
+  for (; *names != NULL; names++) {
+    int edits = edits_between(word, *names);
+    if (edits < fewest) {
+      fewest = edits;
       nearest = *names;
+    }
+  }
   return nearest;
+}
+
+/* Push "a, b, c". */
+static const char *push_list(lua_State *L, const char *const *names) {
+  luaL_Buffer list;
+  luaL_buffinit(L, &list);
+  for (int i = 0; names[i] != NULL; i++) {
+    luaL_addstring(&list, i == 0 ? "" : ", ");
+    luaL_addstring(&list, names[i]);
+  }
+  luaL_pushresult(&list);
+  return lua_tostring(L, -1);
+}
+
+static int unknown_option(lua_State *L, int index, const char *key, const char *const *names) {
+  const char *meant = nearest_name(key, names);
+  const char *message =
+    meant != NULL
+      ? lua_pushfstring(L, "unknown option '%s', did you mean '%s'?", key, meant)
+      : lua_pushfstring(L, "unknown option '%s'; known are %s", key, push_list(L, names));
+  return luaL_argerror(L, index, message);
 }
 
 static int is_among(const char *word, const char *const *names) {
@@ -100,9 +128,7 @@ void lids_check_options(lua_State *L, int index, const char *const *names) {
     }
     const char *key = lua_tostring(L, -1);
     if (!is_among(key, names))
-      luaL_argerror(L, index,
-                    lua_pushfstring(L, "unknown option '%s', did you mean '%s'?", key,
-                                    nearest_name(key, names)));
+      unknown_option(L, index, key, names);
   }
 }
 
@@ -117,9 +143,11 @@ static int push_option(lua_State *L, int index, const char *name) {
 
 /* Raise "option 'name': wanted, got value". */
 static int option_error(lua_State *L, int index, const char *name, const char *wanted) {
+  const char *quote = lua_type(L, -1) == LUA_TSTRING ? "'" : "";
   const char *got = luaL_tolstring(L, -1, NULL);
-  return luaL_argerror(L, index,
-                       lua_pushfstring(L, "option '%s': %s expected, got %s", name, wanted, got));
+  return luaL_argerror(
+    L, index,
+    lua_pushfstring(L, "option '%s': %s expected, got %s%s%s", name, wanted, quote, got, quote));
 }
 
 uint64_t lids_option_duration_ns(lua_State *L, int index, const char *name, uint64_t absent_ns) {
@@ -169,8 +197,6 @@ static const char *reason(int status) {
     return "timeout";
   case -ESHUTDOWN:
     return "closed";
-  case -ECANCELED:
-    return "cancelled";
   case -EDEADLK:
     return "deadlock";
   default:

@@ -45,7 +45,7 @@ const char *lids_option_string(lua_State *L, int index, const char *name, const 
 
 /*
  * Push true for 0, and for a negative status nil with its reason: "timeout",
- * "closed", "cancelled", or message and number.  How many values that are.
+ * "closed", "deadlock", or message and number.  How many values that are.
  */
 int lids_push_status(lua_State *L, int status);
 

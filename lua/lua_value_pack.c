@@ -342,7 +342,8 @@ static void refuse_userdata(struct packer *self, int index, const struct lids_st
     lua_pushfstring(L, "a userdata '%s'", lua_tostring(L, -1));
   else
     lua_pushliteral(L, "a userdata");
-  refuse(self, step, lua_tostring(L, -1), "make it in the job, from what can be sent");
+  refuse(self, step, lua_tostring(L, -1),
+         "it belongs to the state that made it; send plain values");
 }
 
 static void pack_value(struct packer *self, int index, const struct lids_step *step) {

@@ -64,8 +64,9 @@ function idlesched.allocator() end
 local Pool = {}
 
 ---Run fn(...) on a worker. The function travels with its upvalues, by copy; so do the
----arguments and the results. Raises an error object of kind "transfer" when one of
----them cannot, and then nothing was queued.
+---arguments and the results. Globals do not: a job sees the standard libraries and what
+---it requires, and the globals that earlier jobs have set on that worker. Raises an error
+---object of kind "transfer" when a value cannot travel, and then nothing was queued.
 ---@param fn function
 ---@param ... any
 ---@return idlesched.Job? job
@@ -73,14 +74,15 @@ local Pool = {}
 ---@return integer? errno
 function Pool:submit(fn, ...) end
 
----Wait until no job is queued and none is running.
+---Wait until no job is queued and none is running. True also when jobs have failed: ask
+---each job, or stats().jobs.failed.
 ---@param timeout? number seconds; nil waits for ever
 ---@return true? ok
 ---@return "timeout"? reason
 function Pool:wait(timeout) end
 
----Start threads ahead of jobs.
----@param count? integer default: all
+---Start threads ahead of jobs, until so many workers have one.
+---@param count? integer default: all; more than there are workers means all
 ---@return true? ok
 ---@return string? reason
 ---@return integer? errno
@@ -88,7 +90,7 @@ function Pool:start_workers(count) end
 
 ---Release now: collects this Lua state, has every worker that has a thread tidy its
 ---heap and Lua state, and purges. Starts no thread, runs no job.
----@param options? { timeout?: number } seconds to wait for busy workers, default 1
+---@param options? { timeout?: number|false } seconds to wait for busy workers, default 1
 ---@return idlesched.ReleaseReport
 function Pool:release(options) end
 
@@ -100,9 +102,10 @@ function Pool:stats() end
 ---@return integer
 function Pool:active() end
 
----Take no more jobs and end all workers. A second close does nothing. Also what a
----<close> variable does, with mode "cancel", and the collector.
----@param options? { mode?: "drain"|"cancel", timeout?: number } default "drain", 2 s
+---Take no more jobs and end all workers. What is still queued at the time limit is
+---cancelled. A second close only reports whether threads are left. Also what a <close>
+---variable does, with mode "cancel", and the collector.
+---@param options? { mode?: "drain"|"cancel", timeout?: number|false } default "drain", 2 s; false = no limit
 ---@return true? ok
 ---@return "timeout"? reason some threads still run a job; they leave when it ends
 function Pool:close(options) end
@@ -148,7 +151,7 @@ function Guard:close() end
 ---@field before integer bytes of anonymous memory before
 ---@field after integer bytes of anonymous memory after
 ---@field visited integer workers that have released
----@field missed integer workers that were busy; they release when next idle
+---@field missed integer workers that were busy; they release when next parked
 ---@field complete boolean whether none was missed
 ---@field time number seconds that the call took
 ---@field allocator string
@@ -161,12 +164,12 @@ function Guard:close() end
 ---@field starts integer threads started
 ---@field starts_refused integer threads that the system refused
 ---@field releases integer releases by workers
----@field exits integer threads that ended because they were idle
+---@field exits integer threads that ended after idle_exit
 ---@field purges integer purges of the process, by whoever
 
 ---@class idlesched.Error
----@field kind "error"|"transfer"|"memory"|"init"
----@field message string with the position where Lua gave one
+---@field kind "error"|"transfer"|"memory" raised by the job, a value that cannot travel, no memory on the worker
+---@field message string with the position where Lua gave one; tostring(err) adds the traceback
 ---@field value any the original error value, where it can travel and is no string
 ---@field traceback string the worker's stack when it was raised
 ---@field worker integer? number of the worker, from 1

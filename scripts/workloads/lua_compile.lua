@@ -14,7 +14,8 @@ package.path = arg[0]:match "^(.-)[^/]*$" .. "?.lua;" .. package.path
 local sources = require "sources"
 
 local usage = [[
-usage: idlesched scripts/workloads/lua_compile.lua [options] [FOLDER...]
+usage: scripts/demo [options] [FOLDER...]
+   or: idlesched scripts/workloads/lua_compile.lua [options] [FOLDER...]
 
 Compiles every *.lua file below the folders; without any, below the installed
 Lua packages.
@@ -67,7 +68,7 @@ local function parse_arguments(arguments)
     if argument == "--workers" or argument == "--rounds" then
       local count = to_number(argument, value_of(argument), 1)
       options[argument:sub(3)] = math.tointeger(count)
-        or fail_usage(argument .. " takes a whole number")
+        or fail_usage(("%s takes a whole number, got '%s'"):format(argument, count))
     elseif argument == "--idle-release" then
       local text = value_of(argument)
       options.idle_release = text ~= "off" and to_number(argument, text, 0)
@@ -85,6 +86,13 @@ local function parse_arguments(arguments)
     end
     position = position + 1
   end
+  if options.workers > 1024 then
+    fail_usage(("--workers takes 1 to 1024, got %d"):format(options.workers))
+  end
+  if options.idle_release and options.idle_release >= options.idle_exit then
+    fail_usage(("--idle-release has to be less than --idle-exit (%g s), got %g"):format(
+      options.idle_exit, options.idle_release))
+  end
   return options
 end
 
@@ -94,7 +102,7 @@ local function megabytes(bytes)
   return ("%.2f MB"):format(bytes / 1e6)
 end
 
-local row_format = "%-20s %12s %12s %8s %7s %9s %8s"
+local row_format = "%-18s %11s %11s %8s %7s %9s %8s"
 
 local function print_header()
   print(row_format:format("phase", "anonymous", "resident", "threads", "active", "releases",
@@ -189,7 +197,7 @@ local function run_round(pool, paths, options, round, counts, peak)
     else
       counts.refused = counts.refused + 1
     end
-    if i % 50 == 0 then
+    if i % 50 == 0 or i == #paths then
       show_progress(options, round, i, #paths)
       local memory = idlesched.memory()
       if memory.anonymous > peak.anonymous then
@@ -279,7 +287,8 @@ local function main(arguments)
   local has_folders = #options.folders > 0
   local paths = sources.find(has_folders and options.folders or sources.installed_folders())
   if #paths == 0 then
-    fail_usage "no *.lua file found; name a folder that has some"
+    local places = has_folders and options.folders or sources.installed_folders()
+    fail_usage("no *.lua file below " .. table.concat(places, ", "))
   end
   print(("%d files, %d rounds, %d workers, %s"):format(#paths, options.rounds, options.workers,
     idlesched.allocator()))

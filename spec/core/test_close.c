@@ -140,6 +140,9 @@ SPEC(only_running_jobs_are_left_behind,
   keep_busy(pool, &door, 1);
   CHECK_EQ_INT(idlesched_pool_close(pool, CANCEL, 300 * IDLESCHED_MS, &report), -ETIMEDOUT);
   CHECK_EQ_INT(report.left_behind_count, 1);
+  /* A second close tells what is left now. */
+  CHECK_EQ_INT(idlesched_pool_close(pool, CANCEL, IDLESCHED_MS, &report), -ETIMEDOUT);
+  CHECK_EQ_INT(report.left_behind_count, 1);
   door_open(&door);
   WAIT_UNTIL(stats_of(pool).threads == 0, SOON_MS);
   destroy(pool);

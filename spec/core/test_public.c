@@ -174,12 +174,12 @@ static idlesched_worker *worker_of_another_thread(void) {
 }
 
 SPEC(setting_data_elsewhere_aborts, "public: setting worker data on another thread aborts",
-     .aborts_with = "assertion failed: worker == ids_worker_current()") {
+     .aborts_with = "assertion failed: worker != NULL && worker == ids_worker_current()") {
   idlesched_worker_set_data(worker_of_another_thread(), NULL);
 }
 
 SPEC(reading_data_elsewhere_aborts, "public: reading worker data on another thread aborts",
-     .aborts_with = "assertion failed: worker == ids_worker_current()") {
+     .aborts_with = "assertion failed: worker != NULL && worker == ids_worker_current()") {
   idlesched_worker_data(worker_of_another_thread());
 }
 

@@ -68,7 +68,7 @@ SPEC(who_waits_is_told_after_the_next_round,
   CHECK_EQ_INT(heap_fake_purges_count(), 2);
 }
 
-enum { THREADS = 8, PURGES_EACH = 300 };
+enum { THREADS = 8, PURGES_EACH = 100 };
 
 static void *purge_often(void *context) {
   for (unsigned i = 0; i < PURGES_EACH; i++) {

@@ -278,6 +278,20 @@ SPEC(the_warmest_worker_is_woken, "G7 the worker that parked last is woken first
   destroy(pool);
 }
 
+SPEC(a_release_does_not_warm_a_worker, "G7 a worker that has released is not taken for a warm one") {
+  struct door doors[2] = { DOOR_CLOSED, DOOR_CLOSED };
+  idlesched_pool *pool = POOL(.workers_max = 2, .idle_release_ns = 300 * IDLESCHED_MS);
+  keep_busy(pool, &doors[0], 1);
+  keep_busy(pool, &doors[1], 1);
+  door_open(&doors[0]);
+  WAIT_UNTIL(stats_of(pool).releases == 1, SOON_MS);
+  door_open(&doors[1]);
+  WAIT_UNTIL(stats_of(pool).parked == 2, SOON_MS);
+  CHECK_EQ_INT(run_and_tell_worker(pool), 1);
+  WAIT_UNTIL(stats_of(pool).parked == 2, SOON_MS);
+  destroy(pool);
+}
+
 SPEC(cold_workers_time_out, "G7 workers that are not needed time out while one has work") {
   idlesched_pool *pool = POOL(.workers_max = 3, .idle_release_ns = IDLESCHED_NEVER,
                               .idle_exit_ns = IDLESCHED_S);

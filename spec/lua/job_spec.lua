@@ -324,7 +324,7 @@ describe("job", function()
       local job = pool:submit(nothing)
       for _, method in ipairs({ "wait", "result", "try" }) do
         for _, wrong in ipairs({ -1, -math.huge, 0 / 0 }) do
-          check_raises("a time limit is seconds, 0 or more", job[method], job, wrong)
+          check_raises("seconds, 0 or more, expected, got", job[method], job, wrong)
         end
         for _, wrong in ipairs({ "soon", {}, true }) do
           check_raises("number expected", job[method], job, wrong)

@@ -163,8 +163,11 @@ describe("lua_compile", function()
       { "--idle-release takes a number, 0 or more, got 'on'", "--idle-release", "on" },
       { "--idle-release takes a number, 0 or more, got '-1'", "--idle-release", "-1" },
       { "--idle-exit takes a number", "--idle-exit", "off" },
-      { "no *.lua file found", empty },
-      { "no *.lua file found", empty .. "/not there" },
+      { "no *.lua file below " .. empty, empty },
+      { "no *.lua file below " .. empty .. "/not there", empty .. "/not there" },
+      { "--workers takes 1 to 1024, got 1025", "--workers", "1025" },
+      { "--rounds takes a whole number, got '1.5'", "--rounds", "1.5" },
+      { "--idle-release has to be less than --idle-exit (2 s), got 5", "--idle-release", "5" },
     }
     for _, words in ipairs(cases) do
       local message = table.remove(words, 1)
