@@ -7,32 +7,58 @@
 #include "plat.h"
 
 /*
- * The process has one of these, as it has one allocator.  A request is a number;
- * a round serves all requests that were made before it began.
+ * The process has one of these, as it has one allocator.  A request is a number; a
+ * round serves all requests that were made before it began.
+ *
+ * Who purges makes a second round for those who asked during the first and went away
+ * on that promise.  Who asks during the second waits and purges himself: so nobody
+ * purges for others without end.
  */
 static struct {
   struct ids_mutex lock;
   struct ids_cond served; /* broadcast after each round; waited on without a deadline */
   bool is_purging;        /* L */
+  bool promises;          /* L  another round follows the one under way */
   uint64_t asked_count;   /* L  requests so far */
   uint64_t served_count;  /* L  requests that a finished round has served */
   uint64_t rounds_count;  /* L */
 } purge = { .lock = IDS_MUTEX_STATIC, .served = IDS_COND_STATIC };
 
-/* Lock held; dropped during each round. */
-static void purge_until_served_locked(void) {
+/* Lock held; dropped meanwhile. */
+static void purge_round_locked(void) {
+  uint64_t serves_count = purge.asked_count;
+  ids_mutex_unlock(&purge.lock);
+  ids_point("heap.purge");
+  ids_heap_ops.purge();
+  ids_mutex_lock(&purge.lock);
+  purge.rounds_count++;
+  purge.served_count = serves_count;
+  ids_cond_broadcast(&purge.served);
+}
+
+static void purge_locked(void) {
+  ids_assert(ids_mutex_is_mine(&purge.lock) && !purge.is_purging);
   purge.is_purging = true;
-  while (purge.served_count < purge.asked_count) {
-    uint64_t serves_count = purge.asked_count;
-    ids_mutex_unlock(&purge.lock);
-    ids_point("heap.purge");
-    ids_heap_ops.purge();
-    ids_mutex_lock(&purge.lock);
-    purge.rounds_count++;
-    purge.served_count = serves_count;
-    ids_cond_broadcast(&purge.served);
-  }
+  purge.promises = true;
+  purge_round_locked();
+  purge.promises = false;
+  if (purge.served_count < purge.asked_count)
+    purge_round_locked();
   purge.is_purging = false;
+  ids_cond_broadcast(&purge.served);
+}
+
+static void purge_until_served(bool may_rely_on_promise) {
+  ids_mutex_lock(&purge.lock);
+  uint64_t number = ++purge.asked_count;
+  bool is_promised = may_rely_on_promise && purge.is_purging && purge.promises;
+  while (!is_promised && purge.served_count < number) {
+    if (purge.is_purging)
+      ids_cond_wait(&purge.served, &purge.lock, IDS_NEVER);
+    else
+      purge_locked();
+  }
+  ids_mutex_unlock(&purge.lock);
 }
 
 const char *ids_heap_name(void) {
@@ -50,21 +76,11 @@ void ids_heap_collect(void) {
 }
 
 void ids_heap_purge(void) {
-  ids_mutex_lock(&purge.lock);
-  purge.asked_count++;
-  if (!purge.is_purging)
-    purge_until_served_locked();
-  ids_mutex_unlock(&purge.lock);
+  purge_until_served(true);
 }
 
 void ids_heap_purge_and_wait(void) {
-  ids_mutex_lock(&purge.lock);
-  uint64_t number = ++purge.asked_count;
-  if (!purge.is_purging)
-    purge_until_served_locked();
-  while (purge.served_count < number)
-    ids_cond_wait(&purge.served, &purge.lock, IDS_NEVER);
-  ids_mutex_unlock(&purge.lock);
+  purge_until_served(false);
 }
 
 uint64_t ids_heap_purges_count(void) {

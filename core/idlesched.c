@@ -80,7 +80,7 @@ int idlesched_memory_read(idlesched_memory *out) {
 /* ----------------------------------------------------------------------- blocks */
 
 void *idlesched_realloc(void *block, size_t size) {
-  return ids_heap_ops.resize(block, size);
+  return ids_heap_ops.resize(block, size == 0 ? 1 : size);
 }
 
 void idlesched_free(void *block) {
@@ -202,13 +202,14 @@ void idlesched_pool_stats_read(idlesched_pool *pool, idlesched_pool_stats *out) 
 
 int idlesched_pool_submit_job(idlesched_pool *pool, idlesched_job *job) {
   ids_pool_check(pool);
+  ids_assert(job != NULL);
   if (job->run == NULL)
     return -EINVAL;
   return ids_pool_submit(pool, (struct ids_cell){ .run = NULL, .context = job });
 }
 
 enum idlesched_job_state idlesched_job_state_read(const idlesched_job *job) {
-  return (enum idlesched_job_state)ids_load_acquire(&job->state_);
+  return ids_job_state(job);
 }
 
 int idlesched_job_status(const idlesched_job *job) {

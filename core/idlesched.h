@@ -108,7 +108,7 @@ IDLESCHED_API int idlesched_memory_read(idlesched_memory *out);
  * another one, jobs that want their memory released take it from here.  Blocks
  * may be freed by any thread, and never with free().
  *
- * idlesched_realloc() makes a block when given NULL; size is at least 1.  NULL when
+ * idlesched_realloc() makes a block when given NULL; a size of 0 counts as 1.  NULL when
  * there is no memory, and then the old block is as it was.
  */
 IDLESCHED_API void *idlesched_realloc(void *block, size_t size);
@@ -252,12 +252,12 @@ typedef struct idlesched_close_report {
  * one that is under way, and reports the threads that are left now.  out may be NULL.
  *
  * The callbacks of dropped jobs run on the closing thread, beyond the limit; they
- * must not close or destroy the pool.
+ * must not destroy the pool.
  *
  *   -EINVAL     mode is none of the two
  *   -ETIMEDOUT  some threads still run a job or a hook, and leave when it ends; or
  *               another close has not finished
- *   -EDEADLK    called from a job of this pool
+ *   -EDEADLK    called from a job of this pool, or from a callback of its close
  */
 IDLESCHED_API int idlesched_pool_close(idlesched_pool *pool, enum idlesched_close_mode mode,
                                        uint64_t timeout_ns, idlesched_close_report *out);
@@ -344,7 +344,8 @@ struct idlesched_job {
 };
 
 /*
- * Queue a job.  It may be one that has ended, to run it again.  As
+ * Queue a job.  It may be one that has ended, to run it again, as long as nobody
+ * still waits for it.  As
  * idlesched_pool_submit(), and
  *
  *   -EINVAL    job->run is NULL

@@ -11,9 +11,13 @@ struct waiter {
   struct ids_cond ended; /* L */
 };
 
-static enum idlesched_job_state state_of(const struct idlesched_job *self) {
+/* Between NEW or an end and QUEUED, while one pool writes what the others must not. */
+#define CLAIMED 0xff
+
+enum idlesched_job_state ids_job_state(const struct idlesched_job *self) {
   /* [ended] Pairs with the release in set_state(). */
-  return (enum idlesched_job_state)ids_load_acquire(&self->state_);
+  uint32_t state = ids_load_acquire(&self->state_);
+  return state == CLAIMED ? IDLESCHED_JOB_NEW : (enum idlesched_job_state)state;
 }
 
 static void set_state(struct idlesched_job *self, enum idlesched_job_state state) {
@@ -22,25 +26,34 @@ static void set_state(struct idlesched_job *self, enum idlesched_job_state state
 }
 
 bool ids_job_has_ended(const struct idlesched_job *self) {
-  enum idlesched_job_state state = state_of(self);
+  enum idlesched_job_state state = ids_job_state(self);
   return state == IDLESCHED_JOB_DONE || state == IDLESCHED_JOB_FAILED ||
          state == IDLESCHED_JOB_CANCELLED;
 }
 
 bool ids_job_is_under_way(const struct idlesched_job *self) {
-  enum idlesched_job_state state = state_of(self);
+  enum idlesched_job_state state = ids_job_state(self);
   return state == IDLESCHED_JOB_QUEUED || state == IDLESCHED_JOB_RUNNING;
 }
 
-void ids_job_set_queued_locked(struct idlesched_job *self, idlesched_pool *pool) {
+bool ids_job_claim_locked(struct idlesched_job *self, idlesched_pool *pool,
+                          uint32_t *out_previous) {
+  *out_previous = (uint32_t)ids_job_state(self);
+  if (ids_job_is_under_way(self) || !ids_store_if_equal(&self->state_, *out_previous, CLAIMED))
+    return false;
   ids_assert(self->waiters_ == NULL);
   self->pool_ = pool;
   self->status_ = 0;
   set_state(self, IDLESCHED_JOB_QUEUED);
+  return true;
+}
+
+void ids_job_unclaim_locked(struct idlesched_job *self, uint32_t previous) {
+  set_state(self, (enum idlesched_job_state)previous);
 }
 
 void ids_job_set_running_locked(struct idlesched_job *self) {
-  ids_assert(state_of(self) == IDLESCHED_JOB_QUEUED);
+  ids_assert(ids_job_state(self) == IDLESCHED_JOB_QUEUED);
   set_state(self, IDLESCHED_JOB_RUNNING);
 }
 
@@ -59,13 +72,14 @@ static void publish_locked(struct idlesched_job *self, enum idlesched_job_state 
 }
 
 void ids_job_end_locked(struct idlesched_job *self, enum idlesched_job_state state, int status) {
-  ids_assert(state_of(self) == IDLESCHED_JOB_QUEUED || state_of(self) == IDLESCHED_JOB_RUNNING);
+  ids_assert(ids_job_state(self) == IDLESCHED_JOB_QUEUED ||
+             ids_job_state(self) == IDLESCHED_JOB_RUNNING);
   self->status_ = status;
   publish_locked(self, state, 0);
 }
 
 void ids_job_take_back_locked(struct idlesched_job *self) {
-  ids_assert(state_of(self) == IDLESCHED_JOB_QUEUED);
+  ids_assert(ids_job_state(self) == IDLESCHED_JOB_QUEUED);
   publish_locked(self, IDLESCHED_JOB_NEW, -EINVAL);
 }
 

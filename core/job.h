@@ -20,12 +20,19 @@
 #include "idlesched.h"
 #include "plat.h"
 
+enum idlesched_job_state ids_job_state(const struct idlesched_job *self);
 bool ids_job_has_ended(const struct idlesched_job *self);
 /* Queued or running. */
 bool ids_job_is_under_way(const struct idlesched_job *self);
 
 /* The lock of the job's pool is held for all of these. */
-void ids_job_set_queued_locked(struct idlesched_job *self, idlesched_pool *pool);
+/*
+ * Make a job that is not under way this pool's: it is QUEUED.  False when it is under
+ * way: another pool, whose lock is another, may claim it at the same moment, so one of
+ * them wins.  *out_previous is what ids_job_unclaim_locked() puts back.
+ */
+bool ids_job_claim_locked(struct idlesched_job *self, idlesched_pool *pool, uint32_t *out_previous);
+void ids_job_unclaim_locked(struct idlesched_job *self, uint32_t previous);
 void ids_job_set_running_locked(struct idlesched_job *self);
 /* The end: wakes the waiters and publishes state and status. */
 void ids_job_end_locked(struct idlesched_job *self, enum idlesched_job_state state, int status);

@@ -75,6 +75,9 @@ void ids_thread_detach_self(void);
 /* CPUs this process may use, by affinity and by cgroup quota; at least 1. */
 unsigned ids_cpus_count(void);
 
+/* A number that no other living thread has, and that is never 0. */
+uintptr_t ids_thread_number(void);
+
 enum ids_tls_slot { IDS_TLS_WORKER, IDS_TLS_SLOTS };
 void *ids_tls_get(enum ids_tls_slot slot);
 void ids_tls_set(enum ids_tls_slot slot, void *value);
@@ -85,6 +88,8 @@ void ids_tls_set(enum ids_tls_slot slot, void *value);
  */
 uint32_t ids_load_acquire(const uint32_t *word);
 void ids_store_release(uint32_t *word, uint32_t value);
+/* Store `value` if the word is `expected`; whether it was.  Acquires and releases. */
+bool ids_store_if_equal(uint32_t *word, uint32_t expected, uint32_t value);
 
 /* A place where the order of threads matters.  Does nothing on POSIX. */
 void ids_point(const char *where);

@@ -66,7 +66,7 @@ void ids_free(void *block) {
 /* The address of a thread-local is a number that no other live thread has. */
 static _Thread_local char thread_mark;
 
-static uintptr_t self_number(void) {
+uintptr_t ids_thread_number(void) {
   return (uintptr_t)&thread_mark;
 }
 
@@ -89,7 +89,7 @@ static void set_owner(struct ids_mutex *self, uintptr_t owner) {
 void ids_mutex_lock(struct ids_mutex *self) {
   ids_assert(!ids_mutex_is_mine(self));
   MUST(pthread_mutex_lock(&self->mutex));
-  set_owner(self, self_number());
+  set_owner(self, ids_thread_number());
 }
 
 void ids_mutex_unlock(struct ids_mutex *self) {
@@ -99,7 +99,7 @@ void ids_mutex_unlock(struct ids_mutex *self) {
 }
 
 bool ids_mutex_is_mine(const struct ids_mutex *self) {
-  return atomic_load_explicit(&self->owner, memory_order_relaxed) == self_number();
+  return atomic_load_explicit(&self->owner, memory_order_relaxed) == ids_thread_number();
 }
 
 int ids_cond_init(struct ids_cond *self, const char *site) {
@@ -129,7 +129,7 @@ void ids_cond_wait(struct ids_cond *self, struct ids_mutex *mutex, uint64_t dead
     int status = pthread_cond_timedwait(&self->cond, &mutex->mutex, &deadline);
     ids_assert(status == 0 || status == ETIMEDOUT);
   }
-  set_owner(mutex, self_number());
+  set_owner(mutex, ids_thread_number());
 }
 
 void ids_cond_signal(struct ids_cond *self) {
@@ -222,6 +222,11 @@ uint32_t ids_load_acquire(const uint32_t *word) {
 
 void ids_store_release(uint32_t *word, uint32_t value) {
   __atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+
+bool ids_store_if_equal(uint32_t *word, uint32_t expected, uint32_t value) {
+  return __atomic_compare_exchange_n(word, &expected, value, false, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_ACQUIRE);
 }
 
 void ids_point(const char *where) {

@@ -152,21 +152,21 @@ void ids_pool_destroy(struct idlesched_pool *self) {
 
 /* ------------------------------------------------------------------ submit */
 
-/* The state that the cell's job had is lost only when the submit succeeds. */
+/* The state that the cell's job had is put back unless the submit succeeds. */
 static int push_locked(struct idlesched_pool *self, struct ids_cell cell) {
   ids_group_await_launch_locked(&self->group);
   if (self->admission != IDS_POOL_OPEN)
     return -ESHUTDOWN;
   struct idlesched_job *job = cell.run == NULL ? cell.context : NULL;
-  if (job != NULL && ids_job_is_under_way(job))
+  uint32_t previous = 0;
+  if (job != NULL && !ids_job_claim_locked(job, self, &previous))
     return -EALREADY;
   int status = ids_queue_push(&self->queue, cell);
-  if (status != 0)
-    return status;
-  if (job != NULL)
-    ids_job_set_queued_locked(job, self);
-  self->submitted_count++;
-  return 0;
+  if (status == 0)
+    self->submitted_count++;
+  else if (job != NULL)
+    ids_job_unclaim_locked(job, previous);
+  return status;
 }
 
 /* No thread is there to run it, and the system refuses one: it is the only job,
@@ -308,6 +308,7 @@ static void await_leaving_locked(struct idlesched_pool *self, uint64_t deadline_
 static void close_locked(struct idlesched_pool *self, enum idlesched_close_mode mode,
                          uint64_t deadline_ns, idlesched_close_report *out) {
   self->admission = IDS_POOL_CLOSING;
+  self->closer = ids_thread_number();
   ids_group_await_launch_locked(&self->group);
   if (mode == IDLESCHED_CLOSE_DRAIN)
     await_idle_locked(self, deadline_ns);
@@ -332,6 +333,8 @@ int ids_pool_close(struct idlesched_pool *self, enum idlesched_close_mode mode,
   if (self->admission == IDS_POOL_OPEN) {
     close_locked(self, mode, deadline_ns, out);
     status = out->left_behind_count > 0 ? -ETIMEDOUT : 0;
+  } else if (self->admission == IDS_POOL_CLOSING && self->closer == ids_thread_number()) {
+    status = -EDEADLK; /* from a callback of that close */
   } else {
     status = await_closed_locked(self, deadline_ns);
     out->left_behind_count = self->group.threads_count;

@@ -27,6 +27,7 @@ struct lids_job {
   const struct lids_home *home; /* C */
   struct lids_message *input;   /* W  function and arguments; gone once they are unpacked */
   struct lids_message *output;  /* W  results, or one table that describes the error */
+  const char *failure_kind;     /* W  for failure */
   const char *failure;          /* W  the error, when not even a table could be packed */
   enum phase phase;             /* W */
 };
@@ -189,14 +190,20 @@ static void fail(struct lids_job *self, lua_State *L, int status) {
   lua_pushlightuserdata(L, self);
   lua_insert(L, -2);
   lua_pushinteger(L, status);
-  if (lua_pcall(L, 3, 0, 0) != LUA_OK)
-    self->failure = "not enough memory on the worker to describe the error";
+  int result = lua_pcall(L, 3, 0, 0);
+  if (result == LUA_OK)
+    return;
+  bool is_memory = result == LUA_ERRMEM;
+  self->failure_kind = is_memory ? "memory" : kind_of(self->phase);
+  self->failure = is_memory ? "not enough memory on the worker to describe the error"
+                            : "the error is too large to be described";
 }
 
 static int job_run(idlesched_job *core, idlesched_worker *worker) {
   struct lids_job *self = core->context;
   struct lids_state *state = lids_state_of(worker, self->home);
   if (state == NULL) {
+    self->failure_kind = "memory";
     self->failure = "not enough memory for the worker's Lua state";
     return -ENOMEM;
   }
@@ -206,6 +213,7 @@ static int job_run(idlesched_job *core, idlesched_worker *worker) {
   lua_pushcfunction(L, run_protected);
   lua_pushlightuserdata(L, self);
   int status = lua_pcall(L, 1, 0, 1);
+  lua_sethook(L, NULL, 0, 0); /* one that the job has set is not the next job's */
   if (status != LUA_OK)
     fail(self, L, status);
   lua_settop(L, 0); /* nothing of the job stays on the stack */
@@ -292,7 +300,7 @@ static bool push_outcome(lua_State *L, struct lids_job *self) {
   lua_pop(L, 1);
   if (is_error && self->output == NULL) {
     lua_pushstring(L, self->failure);
-    lids_error_from_message(L, "memory");
+    lids_error_from_message(L, self->failure_kind);
     return false;
   }
   lua_pushcfunction(L, unpack_outcome);
@@ -334,7 +342,7 @@ static int push_results(lua_State *L) {
   lua_getfield(L, outcome, "n");
   int count = (int)lua_tointeger(L, -1);
   lua_pop(L, 1);
-  luaL_checkstack(L, count, "too many results");
+  luaL_checkstack(L, count + 1, "too many results"); /* one more for try()'s true */
   for (int i = 1; i <= count; i++)
     lua_rawgeti(L, outcome, i);
   return count;

@@ -18,7 +18,6 @@
 struct pool {
   idlesched_pool *core;   /* NULL until it was made, and after __gc */
   struct lids_home *home; /* outlives the workers */
-  bool has_left_behind;   /* threads that may still use home: it stays */
 };
 
 static struct pool *check_pool(lua_State *L) {
@@ -213,11 +212,10 @@ static int pool_tostring(lua_State *L) {
 
 /* ------------------------------------------------------------------- close */
 
-static int close_core(struct pool *self, enum idlesched_close_mode mode, uint64_t timeout_ns) {
-  int status = idlesched_pool_close(self->core, mode, timeout_ns, NULL);
-  if (status == -ETIMEDOUT)
-    self->has_left_behind = true;
-  return status;
+static unsigned count_threads(idlesched_pool *core) {
+  idlesched_pool_stats stats;
+  idlesched_pool_stats_read(core, &stats);
+  return stats.threads;
 }
 
 /* pool:close{mode = "drain" | "cancel", timeout = 2} -> true | nil, "timeout" */
@@ -232,12 +230,13 @@ static int pool_close(lua_State *L) {
       L, 2, lua_pushfstring(L, "option 'mode': 'drain' or 'cancel' expected, got '%s'", mode));
   uint64_t timeout_ns = at_once(lids_option_duration_ns(L, 2, "timeout", 2 * IDLESCHED_S));
   return lids_push_status(
-    L, close_core(self, drains ? IDLESCHED_CLOSE_DRAIN : IDLESCHED_CLOSE_CANCEL, timeout_ns));
+    L, idlesched_pool_close(self->core, drains ? IDLESCHED_CLOSE_DRAIN : IDLESCHED_CLOSE_CANCEL,
+                            timeout_ns, NULL));
 }
 
 /* The end of a <close> variable: what is queued is dropped, 2 s for what runs. */
 static int pool_leave_scope(lua_State *L) {
-  (void)close_core(check_pool(L), IDLESCHED_CLOSE_CANCEL, 2 * IDLESCHED_S);
+  (void)idlesched_pool_close(check_pool(L)->core, IDLESCHED_CLOSE_CANCEL, 2 * IDLESCHED_S, NULL);
   return 0;
 }
 
@@ -249,10 +248,11 @@ static int pool_gc(lua_State *L) {
   struct pool *self = luaL_checkudata(L, 1, POOL_TYPE);
   idlesched_pool *core = self->core;
   if (core != NULL)
-    (void)close_core(self, IDLESCHED_CLOSE_CANCEL, 2 * IDLESCHED_S);
+    (void)idlesched_pool_close(core, IDLESCHED_CLOSE_CANCEL, 2 * IDLESCHED_S, NULL);
+  bool is_left_behind = core != NULL && count_threads(core) > 0;
   self->core = NULL;
   idlesched_pool_destroy(core);
-  if (self->has_left_behind)
+  if (is_left_behind)
     return 0;
   lids_home_destroy(self->home);
   self->home = NULL;

@@ -108,6 +108,28 @@ SPEC(cancel_drops_what_is_queued,
   destroy(pool);
 }
 
+static int close_from_callback_status;
+
+static void close_again(idlesched_job *job) {
+  close_from_callback_status = idlesched_pool_close(job->context, CANCEL, IDLESCHED_NEVER, NULL);
+}
+
+SPEC(a_close_does_not_wait_for_itself, "G3 a close from a callback of that close is refused") {
+  struct door door = DOOR_CLOSED;
+  idlesched_pool *pool = POOL(.workers_max = 1);
+  keep_busy(pool, &door, 1);
+  idlesched_job job = { .run = must_not_run, .done = close_again, .context = pool };
+  REQUIRE_EQ_INT(idlesched_pool_submit_job(pool, &job), 0);
+  struct close_call call = { .pool = pool, .mode = CANCEL, .timeout_ns = IDLESCHED_NEVER };
+  pthread_t closer = thread_run(close_pool, &call);
+  CHECK_EQ_INT(idlesched_job_wait(&job, IDLESCHED_NEVER), 0);
+  door_open(&door);
+  thread_result(closer);
+  CHECK_EQ_INT(call.status, 0);
+  CHECK_EQ_INT(close_from_callback_status, -EDEADLK);
+  destroy(pool);
+}
+
 SPEC(drain_drops_the_rest_when_time_is_up, "G3 drain drops the rest when its time is up") {
   struct door door = DOOR_CLOSED;
   _Atomic unsigned count = 0;

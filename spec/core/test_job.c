@@ -304,8 +304,56 @@ SPEC(a_job_may_wait_for_another_pool, "G9 a wait from a job of another pool is n
   idlesched_pool_destroy(other);
 }
 
+static _Atomic unsigned runs_count;
+static pthread_barrier_t both_submit;
+
+static int count_run(idlesched_job *job, idlesched_worker *worker) {
+  (void)job;
+  (void)worker;
+  runs_count++;
+  return 0;
+}
+
+struct rival {
+  idlesched_pool *pool;
+  idlesched_job *job;
+  unsigned accepted_count;
+};
+
+enum { ROUNDS = 3000 };
+
+static void *submit_beside_a_rival(void *context) {
+  struct rival *self = context;
+  for (unsigned i = 0; i < ROUNDS; i++) {
+    pthread_barrier_wait(&both_submit);
+    int status = idlesched_pool_submit_job(self->pool, self->job);
+    self->accepted_count += status == 0;
+    REQUIRE(status == 0 || status == -EALREADY);
+    pthread_barrier_wait(&both_submit);
+    WAIT_UNTIL(ids_job_has_ended(self->job), SOON_MS);
+  }
+  return NULL;
+}
+
+SPEC(two_pools_do_not_take_the_same_job, "G4 of two pools that are given one job, one takes it") {
+  idlesched_job job = { .run = count_run };
+  pthread_barrier_init(&both_submit, NULL, 2);
+  struct rival rivals[2];
+  pthread_t threads[2];
+  for (unsigned i = 0; i < 2; i++) {
+    rivals[i] = (struct rival){ .pool = POOL(.workers_max = 1), .job = &job };
+    threads[i] = thread_run(submit_beside_a_rival, &rivals[i]);
+  }
+  for (unsigned i = 0; i < 2; i++)
+    thread_result(threads[i]);
+  CHECK_EQ_INT(runs_count, rivals[0].accepted_count + rivals[1].accepted_count);
+  CHECK_GE_INT(runs_count, ROUNDS);
+  idlesched_pool_destroy(rivals[0].pool);
+  idlesched_pool_destroy(rivals[1].pool);
+}
+
 SPEC(a_job_ends_once, "G4 a second end of a job is an assertion",
-     .aborts_with = "IDLESCHED_JOB_QUEUED || state_of(self) == IDLESCHED_JOB_RUNNING") {
+     .aborts_with = "IDLESCHED_JOB_QUEUED || ids_job_state(self) == IDLESCHED_JOB_RUNNING") {
   idlesched_pool *pool = POOL(.workers_max = 1);
   idlesched_job job = { .run = return_context };
   run_to_the_end(pool, &job);

@@ -53,6 +53,19 @@ local function await_no_threads(pool)
 end
 
 describe("worker's state", function()
+  it("is left without the debug hook that a job has set", function()
+    local single <close> = idlesched.pool({ workers = 1 })
+    local ok = single
+      :submit(function()
+        debug.sethook(function()
+          error("hook")
+        end, "c", 1)
+      end)
+      :try()
+    assert.is_nil(ok)
+    assert.are.equal(1, single:submit(function() return 1 end):result())
+  end)
+
   describe("life", function()
     it("lasts from job to job on one thread", function()
       local pool <close> = idlesched.pool({ workers = 1, idle_release = 0.01, idle_exit = false })
