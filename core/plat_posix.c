@@ -63,8 +63,15 @@ void ids_free(void *block) {
 
 /* ---------------------------------------------------- mutex and condition */
 
+/*
+ * A thread's own values come with its stack.  The default for a library that is loaded
+ * late is to allocate them at their first use, which aborts when there is no memory.
+ * The room for such values is small; these take 16 bytes of some 1700.
+ */
+#define THREAD_LOCAL static _Thread_local __attribute__((tls_model("initial-exec")))
+
 /* The address of a thread-local is a number that no other live thread has. */
-static _Thread_local char thread_mark;
+THREAD_LOCAL char thread_mark;
 
 uintptr_t ids_thread_number(void) {
   return (uintptr_t)&thread_mark;
@@ -206,7 +213,7 @@ void ids_thread_detach_self(void) {
   MUST(pthread_detach(pthread_self()));
 }
 
-static _Thread_local void *tls_values[IDS_TLS_SLOTS];
+THREAD_LOCAL void *tls_values[IDS_TLS_SLOTS];
 
 void *ids_tls_get(enum ids_tls_slot slot) {
   return tls_values[slot];

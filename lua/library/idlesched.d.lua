@@ -57,8 +57,10 @@ function idlesched.allocator() end
 ---@class idlesched.PoolOptions
 ---@field name? string default "pool"; threads carry the first 15 bytes of it
 ---@field workers? integer most threads at a time, 1 to 1024; default idlesched.cpus()
----@field idle_release? number|false seconds without a job until a worker's memory is released; default 0.1; false = never
----@field idle_exit? number|false seconds without a job until a worker's thread ends; default 10; false = never
+---Seconds without a job until a worker's memory is released; default 0.1, false = never.
+---@field idle_release? number|false
+---Seconds without a job until a worker's thread ends; default 10, false = never.
+---@field idle_exit? number|false
 
 ---@class idlesched.Pool
 local Pool = {}
@@ -105,7 +107,8 @@ function Pool:active() end
 ---Take no more jobs and end all workers. What is still queued at the time limit is
 ---cancelled. A second close only reports whether threads are left. Also what a <close>
 ---variable does, with mode "cancel", and the collector.
----@param options? { mode?: "drain"|"cancel", timeout?: number|false } default "drain", 2 s; false = no limit
+---Default mode "drain", timeout 2 s; false = no limit.
+---@param options? { mode?: "drain"|"cancel", timeout?: number|false }
 ---@return true? ok
 ---@return "timeout"? reason some threads still run a job; they leave when it ends
 function Pool:close(options) end
@@ -156,9 +159,28 @@ function Guard:close() end
 ---@field time number seconds that the call took
 ---@field allocator string
 
+---@class idlesched.WorkerStats
+---@field max integer most threads at a time
+---@field threads integer workers that have a thread; the sum of the five states
+---@field active integer workers that run or have been told to: running + tickets
+---@field tickets integer wakes given and not yet used
+---@field starting integer
+---@field running integer
+---@field parked integer
+---@field releasing integer
+---@field exiting integer
+
+---@class idlesched.JobStats
+---@field queued integer
+---@field running integer
+---@field submitted integer so far: queued + running + done + failed + cancelled
+---@field done integer
+---@field failed integer
+---@field cancelled integer
+
 ---@class idlesched.PoolStats
----@field workers { max: integer, threads: integer, active: integer, tickets: integer, starting: integer, running: integer, parked: integer, releasing: integer, exiting: integer }
----@field jobs { queued: integer, running: integer, submitted: integer, done: integer, failed: integer, cancelled: integer }
+---@field workers idlesched.WorkerStats
+---@field jobs idlesched.JobStats
 ---@field wakes integer tickets given
 ---@field polls integer polls made with a ticket
 ---@field starts integer threads started
@@ -168,8 +190,10 @@ function Guard:close() end
 ---@field purges integer purges of the process, by whoever
 
 ---@class idlesched.Error
----@field kind "error"|"transfer"|"memory" raised by the job, a value that cannot travel, no memory on the worker
----@field message string with the position where Lua gave one; tostring(err) adds the traceback
+---What happened: the job raised it; a value cannot travel; the worker had no memory.
+---@field kind "error"|"transfer"|"memory"
+---With the position where Lua gave one; tostring(err) adds the traceback.
+---@field message string
 ---@field value any the original error value, where it can travel and is no string
 ---@field traceback string the worker's stack when it was raised
 ---@field worker integer? number of the worker, from 1

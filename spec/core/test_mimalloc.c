@@ -95,6 +95,34 @@ SPEC(the_guards_delay_is_put_back,
   CHECK_EQ_INT(mi_option_get(mi_option_purge_delay), 123);
 }
 
+static uint64_t anonymous_bytes(void) {
+  idlesched_memory memory;
+  REQUIRE_EQ_INT(idlesched_memory_read(&memory), 0);
+  return memory.anonymous_bytes;
+}
+
+enum { MIBS = 64, BLOCKS_IN_MIB = 1024, BLOCK_BYTES = 1024 };
+
+/* One block per MiB stays, so a pass at 2 MiB finds nothing, and marks all as done. */
+SPEC(a_coarse_pass_does_not_disarm_ours,
+     "B21 small free ranges come back, right after a coarse pass") {
+  static void *blocks[MIBS * BLOCKS_IN_MIB];
+  need_no_environment();
+  idlesched_process_defaults();
+  uint64_t before = anonymous_bytes();
+  for (unsigned i = 0; i < MIBS * BLOCKS_IN_MIB; i++)
+    blocks[i] = memset(idlesched_realloc(NULL, BLOCK_BYTES), 1, BLOCK_BYTES);
+  for (unsigned i = 0; i < MIBS * BLOCKS_IN_MIB; i++)
+    if (i % BLOCKS_IN_MIB != 0)
+      idlesched_free(blocks[i]);
+  mi_option_set(mi_option_arena_purge_min_size, 2048);
+  mi_collect(true);
+  mi_option_set(mi_option_arena_purge_min_size, 64);
+  CHECK_GT_INT(anonymous_bytes() - before, 48 << 20);
+  idlesched_thread_idle();
+  CHECK_LT_INT(anonymous_bytes() - before, 8 << 20);
+}
+
 SPEC(the_allocator_says_its_version, "A16 the allocator's name says which version runs") {
   char expected[32];
   int version = mi_version();
