@@ -49,7 +49,8 @@
  * When the system refuses a thread, the ticket is taken back and offered to the
  * workers that have one; if there are none, the submitter is told, and takes
  * its job back in the same critical section.  While the very first thread is
- * being started nobody else may rely on it: ids_group_await_launch_locked().
+ * being started nobody else may rely on it: ids_group_await_launch_locked(); and the
+ * last worker that has one does not leave before the outcome is known.
  */
 #ifndef IDS_GROUP_H
 #define IDS_GROUP_H

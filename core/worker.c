@@ -121,20 +121,20 @@ static uint64_t release_due_ns(const struct ids_worker *self) {
 
 /*
  * Decide whether the thread leaves, in one critical section with publishing it.
- * The last worker that has a thread for certain does not leave while there is
- * work: whoever queued it may rely on a thread that the system then refuses.
+ *
+ * The last worker that has a thread for certain does not leave work alone while another
+ * one is being started for it: whoever queued it may rely on a thread that the system
+ * then refuses.  In that case the refused worker's ticket comes here.
  */
 static bool leaves_locked(struct ids_worker *self) {
   struct ids_group *group = self->group;
+  while (!self->has_ticket && group->launching_count > 0 &&
+         ids_group_live_count_locked(group) == 1 && group->ops->has_work(group))
+    ids_group_wait_locked(group, IDS_NEVER);
   if (self->has_ticket)
     return false;
-  if (group->is_stopping)
-    return true;
-  if (ids_group_live_count_locked(group) == 1 && group->ops->has_work(group)) {
-    ids_worker_grant_locked(self);
-    return false;
-  }
-  group->counters.exits++;
+  if (!group->is_stopping)
+    group->counters.exits++;
   return true;
 }
 

@@ -10,8 +10,9 @@
 #include "plat_fault.h"
 #include "pool_kit.h"
 
-/* In a release, the lock not held. */
+/* In a release and in an exit, the lock not held. */
 #define IN_RELEASE "worker.collect"
+#define IN_EXIT "worker.stop"
 
 static void destroy(idlesched_pool *pool) {
   check_tickets_add_up(pool);
@@ -197,6 +198,55 @@ SPEC(no_wake_while_all_are_busy,
   destroy(pool);
 }
 
+struct submission {
+  idlesched_pool *pool;
+  struct door *door;
+};
+
+static void *submit_door(void *context) {
+  struct submission *self = context;
+  CHECK_EQ_INT(idlesched_pool_submit(self->pool, door_pass, self->door), 0);
+  return NULL;
+}
+
+/* One worker is leaving, and a second one is being started for a job that came just
+ * then.  The first may not leave the job alone before the second is there for certain,
+ * and it may not take a wake of its own for it either. */
+static void leave_while_another_starts(unsigned refusals) {
+  struct door door = DOOR_CLOSED;
+  idlesched_pool *pool = POOL(.workers_max = 2, .idle_release_ns = IDLESCHED_NEVER,
+                              .idle_exit_ns = IDLESCHED_AT_ONCE);
+  hold_at(IN_EXIT);
+  REQUIRE_EQ_INT(idlesched_pool_start_workers(pool, 1), 0);
+  WAIT_UNTIL(hold_count(IN_EXIT) == 1, SOON_MS);
+
+  struct submission submission = { pool, &door };
+  fault_refuse("worker.thread", refusals, refusals);
+  hold_at("worker.thread");
+  pthread_t submitter = thread_run(submit_door, &submission);
+  WAIT_UNTIL(hold_count("worker.thread") == 1, SOON_MS);
+  hold_open(IN_EXIT);
+  /* It takes the job itself, or waits for what becomes of the other. */
+  WAIT_UNTIL(plat_waiting_count() == 1 || door_inside_count(&door) == 1, SOON_MS);
+  hold_open("worker.thread");
+  thread_result(submitter);
+  WAIT_UNTIL(door_inside_count(&door) == 1, SOON_MS);
+  door_open(&door);
+  CHECK_EQ_INT(idlesched_pool_wait(pool, IDLESCHED_NEVER), 0);
+  WAIT_UNTIL(stats_of(pool).threads == 0, SOON_MS);
+  /* One for start_workers and one for the job; a refused one is given again. */
+  CHECK_EQ_U64(stats_of(pool).wakes, 2 + refusals);
+  destroy(pool);
+}
+
+SPEC(leaving_while_another_starts, "G7 one job is one wake, also when a worker leaves just then") {
+  leave_while_another_starts(0);
+}
+
+SPEC(leaving_while_another_is_refused, "G2 a worker that leaves stays if the other is refused") {
+  leave_while_another_starts(1);
+}
+
 SPEC(one_wake_at_a_time_is_passed_on, "G7 one wake is on its way at a time, and is passed on") {
   struct door door = DOOR_CLOSED;
   idlesched_pool *pool = POOL(.workers_max = 4, .idle_release_ns = IDLESCHED_NEVER);
@@ -278,7 +328,8 @@ SPEC(the_warmest_worker_is_woken, "G7 the worker that parked last is woken first
   destroy(pool);
 }
 
-SPEC(a_release_does_not_warm_a_worker, "G7 a worker that has released is not taken for a warm one") {
+SPEC(a_release_does_not_warm_a_worker,
+     "G7 a worker that has released is not taken for a warm one") {
   struct door doors[2] = { DOOR_CLOSED, DOOR_CLOSED };
   idlesched_pool *pool = POOL(.workers_max = 2, .idle_release_ns = 300 * IDLESCHED_MS);
   keep_busy(pool, &doors[0], 1);

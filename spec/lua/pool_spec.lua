@@ -202,22 +202,28 @@ describe("pool", function()
             local ok, message, number = crowd:start_workers()
             assert(ok == nil and type(message) == "string" and math.type(number) == "integer")
             print(number)
+            assert(crowd:submit(math.abs, -1):result() == 1)
+            assert(crowd:wait(30))
+            assert(crowd:stats().starts_refused >= 1)
 
-            local late <close> = idlesched.pool { workers = 1 }
-            local job, why, code = late:submit(math.abs, -2)
-            assert(job == nil and type(why) == "string" and code == number)
+            -- Threads that have just begun still take memory and give it back: until
+            -- none is left for one thread more, another pool may get it.
+            local late, job, why, code
+            repeat
+              while crowd:start_workers() do end
+              late = idlesched.pool { workers = 1 }
+              job, why, code = late:submit(math.abs, -2)
+              if job then late:close() end
+            until not job
+            assert(type(why) == "string" and code == number)
             local stats = late:stats()
             assert(stats.jobs.submitted == 0 and stats.jobs.queued == 0)
             assert(stats.workers.threads == 0 and stats.workers.active == 0)
             assert(late:wait(0) == true)
 
-            ballast = nil
-            collectgarbage()
-            assert(crowd:submit(math.abs, -1):result() == 1)
-            assert(crowd:wait(30))
-            assert(crowd:stats().starts_refused >= 1)
             assert(crowd:close())
             assert(late:submit(math.abs, -2):result() == 2)
+            late:close()
           ]],
         })
         assert.are.equal("11\n", result.out) -- EAGAIN
