@@ -22,7 +22,8 @@ struct pool {
 
 static struct pool *check_pool(lua_State *L) {
   struct pool *self = luaL_checkudata(L, 1, POOL_TYPE);
-  luaL_argcheck(L, self->core != NULL, 1, "the pool was not made");
+  luaL_argcheck(L, self->core != NULL, 1,
+                "the pool is gone: it was not made, or its Lua state ends");
   return self;
 }
 
@@ -221,8 +222,10 @@ static unsigned count_threads(idlesched_pool *core) {
 /* pool:close{mode = "drain" | "cancel", timeout = 2} -> true | nil, "timeout" */
 static int pool_close(lua_State *L) {
   static const char *const names[] = { "mode", "timeout", NULL };
-  struct pool *self = check_pool(L);
+  struct pool *self = luaL_checkudata(L, 1, POOL_TYPE);
   lids_check_options(L, 2, names);
+  if (self->core == NULL) /* collected with its Lua state: closed, and more */
+    return lids_push_status(L, 0);
   const char *mode = lids_option_string(L, 2, "mode", "drain");
   bool drains = strcmp(mode, "drain") == 0;
   if (!drains && strcmp(mode, "cancel") != 0)
