@@ -91,7 +91,7 @@ void ids_group_check_locked(const struct ids_group *self) {
                    in_state[IDS_WORKER_STARTING] + in_state[IDS_WORKER_RUNNING] +
                      in_state[IDS_WORKER_PARKED] + in_state[IDS_WORKER_RELEASING] +
                      in_state[IDS_WORKER_EXITING]); /* I2 */
-  ids_assert(self->active_count > 0 || self->launching_count > 0 ||
+  ids_assert(self->active_count > 0 || in_state[IDS_WORKER_STARTING] > 0 ||
              !self->ops->has_work(self)); /* I3 */
   const struct ids_group_counters *counters = &self->counters;
   ids_assert_equal(counters->wakes,
@@ -171,7 +171,6 @@ struct ids_wake ids_worker_grant_locked(struct ids_worker *self) {
   group->active_count++;
   group->counters.wakes++;
   if (self->state == IDS_WORKER_ABSENT) {
-    group->launching_count++;
     ids_worker_set_state_locked(self, IDS_WORKER_STARTING);
   } else {
     refresh_wakeable(self);
@@ -179,14 +178,15 @@ struct ids_wake ids_worker_grant_locked(struct ids_worker *self) {
   return wake;
 }
 
-static struct ids_worker *first_wakeable(struct ids_group *self, enum ids_worker_state state) {
+struct ids_worker *ids_group_first_wakeable_locked(struct ids_group *self,
+                                                   enum ids_worker_state state) {
   struct ids_list *first = ids_list_first(&self->wakeable[state]);
   return first == NULL ? NULL : ids_container_of(first, struct ids_worker, wakeable);
 }
 
 struct ids_wake ids_group_grant_locked(struct ids_group *self) {
   for (size_t i = 0; i < ids_countof(wake_order); i++) {
-    struct ids_worker *worker = first_wakeable(self, wake_order[i]);
+    struct ids_worker *worker = ids_group_first_wakeable_locked(self, wake_order[i]);
     if (worker != NULL)
       return ids_worker_grant_locked(worker);
   }
@@ -200,8 +200,6 @@ void ids_worker_use_ticket_locked(struct ids_worker *self) {
   ids_assert(self->state == IDS_WORKER_STARTING || self->state == IDS_WORKER_PARKED);
 
   if (self->state == IDS_WORKER_STARTING) {
-    ids_assert(group->launching_count > 0);
-    group->launching_count--;
     group->counters.starts++;
     ids_cond_broadcast(&group->changed);
   }
@@ -222,14 +220,13 @@ bool ids_worker_launch_failed_locked(struct ids_worker *self) {
   self->has_ticket = false;
   group->tickets_count--;
   group->active_count--;
-  group->launching_count--;
   group->counters.starts_refused++;
   self->visit_served = self->visit_asked; /* who asked for a visit need not wait for it */
   ids_worker_set_state_locked(self, group->is_stopping ? IDS_WORKER_GONE : IDS_WORKER_ABSENT);
   ids_cond_broadcast(&group->changed);
 
   for (size_t i = 0; i < ids_countof(wake_order) && ids_group_wants_wake_locked(group); i++) {
-    struct ids_worker *worker = first_wakeable(group, wake_order[i]);
+    struct ids_worker *worker = ids_group_first_wakeable_locked(group, wake_order[i]);
     if (worker != NULL && has_thread(worker->state)) {
       ids_worker_grant_locked(worker);
       ids_cond_signal(&worker->wake);
@@ -238,12 +235,16 @@ bool ids_worker_launch_failed_locked(struct ids_worker *self) {
   return ids_group_live_count_locked(group) > 0;
 }
 
+unsigned ids_group_launching_count_locked(const struct ids_group *self) {
+  return self->in_state_count[IDS_WORKER_STARTING];
+}
+
 unsigned ids_group_live_count_locked(const struct ids_group *self) {
-  ids_assert(self->threads_count >= self->launching_count);
-  return self->threads_count - self->launching_count;
+  ids_assert(self->threads_count >= ids_group_launching_count_locked(self));
+  return self->threads_count - ids_group_launching_count_locked(self);
 }
 
 void ids_group_await_launch_locked(struct ids_group *self) {
-  while (self->launching_count > 0 && ids_group_live_count_locked(self) == 0)
+  while (ids_group_launching_count_locked(self) > 0 && ids_group_live_count_locked(self) == 0)
     ids_group_wait_locked(self, IDS_NEVER);
 }

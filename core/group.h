@@ -143,7 +143,6 @@ struct ids_group {
   struct ids_list wakeable[IDS_WORKER_STATES]; /* L */
   unsigned in_state_count[IDS_WORKER_STATES];  /* L */
   unsigned threads_count;                      /* L */
-  unsigned launching_count;                    /* L  threads asked for, not yet seen running */
   unsigned tickets_count;                      /* L  given and not yet used */
   unsigned active_count;                       /* L  see I1 */
   uint64_t visits_count;                       /* L */
@@ -179,6 +178,9 @@ bool ids_group_wants_wake_locked(const struct ids_group *self);
 
 /* Give a ticket to the best worker; wake.worker is NULL when all are busy. */
 struct ids_wake ids_group_grant_locked(struct ids_group *self);
+/* The first worker in that state that may get a ticket, or NULL. */
+struct ids_worker *ids_group_first_wakeable_locked(struct ids_group *self,
+                                                   enum ids_worker_state state);
 /* Give a ticket to this worker, which is wakeable. */
 struct ids_wake ids_worker_grant_locked(struct ids_worker *self);
 /* The worker's thread takes its ticket: it is RUNNING and may poll once. */
@@ -195,6 +197,8 @@ void ids_worker_set_idle_locked(struct ids_worker *self, enum ids_worker_state s
 /* Any other change of state, except those above. */
 void ids_worker_set_state_locked(struct ids_worker *self, enum ids_worker_state state);
 
+/* Threads asked for and not yet seen running: the system may still refuse them. */
+unsigned ids_group_launching_count_locked(const struct ids_group *self);
 /* Threads that exist for certain. */
 unsigned ids_group_live_count_locked(const struct ids_group *self);
 

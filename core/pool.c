@@ -205,13 +205,6 @@ int ids_pool_submit(struct idlesched_pool *self, struct ids_cell cell) {
   return status;
 }
 
-static struct ids_worker *first_absent_locked(struct ids_group *group) {
-  for (unsigned i = 0; i < group->config.workers_max; i++)
-    if (group->workers[i].state == IDS_WORKER_ABSENT)
-      return &group->workers[i];
-  return NULL;
-}
-
 int ids_pool_start_workers(struct idlesched_pool *self, unsigned workers_count) {
   struct ids_group *group = &self->group;
   int status = 0;
@@ -220,7 +213,7 @@ int ids_pool_start_workers(struct idlesched_pool *self, unsigned workers_count) 
   unsigned missing = workers_count > group->threads_count ? workers_count - group->threads_count
                                                           : 0;
   for (; status == 0 && missing > 0; missing--) {
-    struct ids_worker *worker = first_absent_locked(group);
+    struct ids_worker *worker = ids_group_first_wakeable_locked(group, IDS_WORKER_ABSENT);
     if (self->admission != IDS_POOL_OPEN)
       status = -ESHUTDOWN;
     if (worker == NULL || status != 0)

@@ -128,7 +128,7 @@ static uint64_t release_due_ns(const struct ids_worker *self) {
  */
 static bool leaves_locked(struct ids_worker *self) {
   struct ids_group *group = self->group;
-  while (!self->has_ticket && group->launching_count > 0 &&
+  while (!self->has_ticket && ids_group_launching_count_locked(group) > 0 &&
          ids_group_live_count_locked(group) == 1 && group->ops->has_work(group))
     ids_group_wait_locked(group, IDS_NEVER);
   if (self->has_ticket)

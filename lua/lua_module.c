@@ -40,12 +40,9 @@ static int module_memory(lua_State *L) {
   if (status != 0)
     return lids_push_status(L, status);
   lua_createtable(L, 0, 3);
-  lua_pushinteger(L, (lua_Integer)memory.resident_bytes);
-  lua_setfield(L, -2, "resident");
-  lua_pushinteger(L, (lua_Integer)memory.anonymous_bytes);
-  lua_setfield(L, -2, "anonymous");
-  lua_pushinteger(L, (lua_Integer)memory.threads_count);
-  lua_setfield(L, -2, "threads");
+  lids_set_integer(L, "resident", memory.resident_bytes);
+  lids_set_integer(L, "anonymous", memory.anonymous_bytes);
+  lids_set_integer(L, "threads", memory.threads_count);
   return 1;
 }
 

@@ -105,11 +105,6 @@ static int pool_start_workers(lua_State *L) {
 
 /* ----------------------------------------------------------------- release */
 
-static void set_integer(lua_State *L, const char *name, uint64_t value) {
-  lua_pushinteger(L, (lua_Integer)value);
-  lua_setfield(L, -2, name);
-}
-
 /* A full collection leaves half of the string table, and what has a finaliser. */
 static void collect_fully(lua_State *L) {
   int before, after = lua_gc(L, LUA_GCCOUNT);
@@ -133,11 +128,11 @@ static int pool_release(lua_State *L) {
   if (status != 0 && status != -ETIMEDOUT)
     return lids_push_status(L, status);
   lua_createtable(L, 0, 8);
-  set_integer(L, "visited", report.visited_count);
-  set_integer(L, "missed", report.missed_count);
-  set_integer(L, "before", report.anonymous_before_bytes);
-  set_integer(L, "after", report.anonymous_after_bytes);
-  set_integer(L, "returned", report.returned_bytes);
+  lids_set_integer(L, "visited", report.visited_count);
+  lids_set_integer(L, "missed", report.missed_count);
+  lids_set_integer(L, "before", report.anonymous_before_bytes);
+  lids_set_integer(L, "after", report.anonymous_after_bytes);
+  lids_set_integer(L, "returned", report.returned_bytes);
   lua_pushnumber(L, lids_seconds(report.time_ns));
   lua_setfield(L, -2, "time");
   lua_pushboolean(L, status == 0);
@@ -151,25 +146,25 @@ static int pool_release(lua_State *L) {
 
 static void push_worker_numbers(lua_State *L, const idlesched_pool_stats *stats) {
   lua_createtable(L, 0, 9);
-  set_integer(L, "max", stats->workers_max);
-  set_integer(L, "threads", stats->threads);
-  set_integer(L, "active", stats->active);
-  set_integer(L, "tickets", stats->tickets);
-  set_integer(L, "starting", stats->starting);
-  set_integer(L, "running", stats->running);
-  set_integer(L, "parked", stats->parked);
-  set_integer(L, "releasing", stats->releasing);
-  set_integer(L, "exiting", stats->exiting);
+  lids_set_integer(L, "max", stats->workers_max);
+  lids_set_integer(L, "threads", stats->threads);
+  lids_set_integer(L, "active", stats->active);
+  lids_set_integer(L, "tickets", stats->tickets);
+  lids_set_integer(L, "starting", stats->starting);
+  lids_set_integer(L, "running", stats->running);
+  lids_set_integer(L, "parked", stats->parked);
+  lids_set_integer(L, "releasing", stats->releasing);
+  lids_set_integer(L, "exiting", stats->exiting);
 }
 
 static void push_job_numbers(lua_State *L, const idlesched_pool_stats *stats) {
   lua_createtable(L, 0, 6);
-  set_integer(L, "queued", stats->jobs_queued);
-  set_integer(L, "running", stats->jobs_running);
-  set_integer(L, "submitted", stats->jobs_submitted);
-  set_integer(L, "done", stats->jobs_done);
-  set_integer(L, "failed", stats->jobs_failed);
-  set_integer(L, "cancelled", stats->jobs_cancelled);
+  lids_set_integer(L, "queued", stats->jobs_queued);
+  lids_set_integer(L, "running", stats->jobs_running);
+  lids_set_integer(L, "submitted", stats->jobs_submitted);
+  lids_set_integer(L, "done", stats->jobs_done);
+  lids_set_integer(L, "failed", stats->jobs_failed);
+  lids_set_integer(L, "cancelled", stats->jobs_cancelled);
 }
 
 /* pool:stats() -> one consistent snapshot: see the types for its fields */
@@ -182,13 +177,13 @@ static int pool_stats(lua_State *L) {
   lua_setfield(L, -2, "workers");
   push_job_numbers(L, &stats);
   lua_setfield(L, -2, "jobs");
-  set_integer(L, "wakes", stats.wakes);
-  set_integer(L, "polls", stats.polls);
-  set_integer(L, "starts", stats.starts);
-  set_integer(L, "starts_refused", stats.starts_refused);
-  set_integer(L, "releases", stats.releases);
-  set_integer(L, "exits", stats.exits);
-  set_integer(L, "purges", stats.purges);
+  lids_set_integer(L, "wakes", stats.wakes);
+  lids_set_integer(L, "polls", stats.polls);
+  lids_set_integer(L, "starts", stats.starts);
+  lids_set_integer(L, "starts_refused", stats.starts_refused);
+  lids_set_integer(L, "releases", stats.releases);
+  lids_set_integer(L, "exits", stats.exits);
+  lids_set_integer(L, "purges", stats.purges);
   return 1;
 }
 

@@ -218,3 +218,10 @@ int lids_push_status(lua_State *L, int status) {
   lua_pushinteger(L, -status);
   return 3;
 }
+
+/* ----------------------------------------------------------------- results */
+
+void lids_set_integer(lua_State *L, const char *name, uint64_t value) {
+  lua_pushinteger(L, (lua_Integer)value);
+  lua_setfield(L, -2, name);
+}

@@ -49,6 +49,9 @@ const char *lids_option_string(lua_State *L, int index, const char *name, const 
  */
 int lids_push_status(lua_State *L, int status);
 
+/* A count as a field of the table on top of the stack. */
+void lids_set_integer(lua_State *L, const char *name, uint64_t value);
+
 /* Nanoseconds as seconds. */
 lua_Number lids_seconds(uint64_t duration_ns);
 

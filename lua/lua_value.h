@@ -83,8 +83,6 @@ int lids_value_unpack(lua_State *L, const struct lids_message *message);
  * the function may be one that came before, if the globals are all it uses. */
 int lids_value_unpack_call(lua_State *L, const struct lids_message *message);
 
-/* The bytes that a message takes. */
-size_t lids_message_size(const struct lids_message *message);
 /* On any thread; NULL is fine. */
 void lids_message_free(struct lids_message *message);
 

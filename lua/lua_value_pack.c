@@ -445,10 +445,6 @@ struct lids_message *lids_value_pack(lua_State *L, int first,
   return packer.message;
 }
 
-size_t lids_message_size(const struct lids_message *message) {
-  return message->size;
-}
-
 void lids_message_free(struct lids_message *message) {
   idlesched_free(message);
 }

@@ -120,6 +120,16 @@ describe("process", function()
       ]],
       out = "finalised\n",
     })
+    ends("lets a finaliser close a pool that is gone already", {
+      script = [[
+        held = setmetatable({}, { __gc = function(self) -- runs after the younger pool's
+          print(self.pool:close(), self.pool:close { mode = "cancel" })
+        end })
+        held.pool = idlesched.pool { workers = 1 }
+        held.pool:submit(math.abs, 1):result()
+      ]],
+      out = "true\ttrue\n",
+    })
     ends("ends with the code given to os.exit", {
       script = [[
         pool = idlesched.pool { workers = 2 }
