@@ -36,13 +36,14 @@
  */
 #define ids_assert(condition)                                                                      \
   (IDS_LIKELY(condition) ? (void)0 : ids_fatal(#condition, __FILE__, __LINE__))
-#define ids_assert_equal(left, right)                                                              \
+#define ids_assert_equal(left, right) ids_assert_rule(#left " == " #right, left, right)
+/* The same for a rule that has a text of its own. */
+#define ids_assert_rule(text, left, right)                                                         \
   (IDS_LIKELY((uint64_t)(left) == (uint64_t)(right))                                               \
      ? (void)0                                                                                     \
-     : ids_fatal_numbers(#left " == " #right, (uint64_t)(left), (uint64_t)(right), __FILE__,       \
-                         __LINE__))
+     : ids_fatal_numbers(text, (uint64_t)(left), (uint64_t)(right), __FILE__, __LINE__))
 
-/* Say what is broken and abort.  Defined by the platform. */
+/* Say what is broken, to the host's handler first (failure.h), and end the process. */
 IDS_NORETURN void ids_fatal(const char *expression, const char *file, int line);
 IDS_NORETURN void ids_fatal_numbers(const char *expression, uint64_t left, uint64_t right,
                                     const char *file, int line);

@@ -7,8 +7,9 @@
 #include "option.h"
 
 void ids_eager_purge_enter(void) {
-  if (ids_option_would_write(IDS_HEAP_PURGE_DELAY_MS))
-    ids_heap_purge_and_wait();
+  if (ids_option_join(IDS_HEAP_PURGE_DELAY_MS))
+    return;
+  ids_heap_purge_and_wait();
   ids_option_hold(IDS_HEAP_PURGE_DELAY_MS, 0);
 }
 

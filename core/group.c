@@ -13,11 +13,11 @@ static bool has_thread(enum ids_worker_state state) {
   return state != IDS_WORKER_ABSENT && state != IDS_WORKER_GONE;
 }
 
-static bool may_be_woken(const struct ids_worker *worker) {
-  if (worker->has_ticket)
+bool ids_worker_is_wakeable_locked(const struct ids_worker *self) {
+  if (self->has_ticket)
     return false;
   for (size_t i = 0; i < ids_countof(wake_order); i++)
-    if (worker->state == wake_order[i])
+    if (self->state == wake_order[i])
       return true;
   return false;
 }
@@ -39,7 +39,9 @@ static void workers_deinit(struct ids_group *self, unsigned count) {
 int ids_group_init(struct ids_group *self, const struct ids_group_ops *ops,
                    const struct ids_group_config *config) {
   ids_assert(config->workers_max > 0);
-  *self = (struct ids_group){ .ops = ops, .config = *config };
+  *self = (struct ids_group){ .ops = ops,
+                              .config = *config,
+                              .fork_generation = ids_fork_generation() };
   for (int state = 0; state < IDS_WORKER_STATES; state++)
     ids_list_init(&self->wakeable[state]);
   self->in_state_count[IDS_WORKER_ABSENT] = config->workers_max;
@@ -73,8 +75,8 @@ deinit_lock:
 }
 
 void ids_group_deinit(struct ids_group *self) {
-  ids_assert_equal(self->threads_count, 0);
-  ids_assert(!self->has_departed);
+  ids_assert(ids_group_is_deserted_locked(self));
+  ids_assert(!self->departed.is_there);
   workers_deinit(self, self->config.workers_max);
   ids_free(self->workers);
   ids_cond_deinit(&self->changed);
@@ -83,19 +85,40 @@ void ids_group_deinit(struct ids_group *self) {
 
 /* ------------------------------------------------------------------- lock */
 
+/*
+ * What must hold whenever the lock is dropped, said once: asserted by one reader, told by
+ * the other.  I3 as an equation: of the reasons why work may lie there, one is true.
+ */
+#define EACH_RULE(RULE)                                                                            \
+  RULE("I1 active = running + tickets", self->active_count,                                        \
+       self->in_state_count[IDS_WORKER_RUNNING] + self->tickets_count)                             \
+  RULE("I2 threads = starting + running + parked + releasing + exiting", self->threads_count,      \
+       self->in_state_count[IDS_WORKER_STARTING] + self->in_state_count[IDS_WORKER_RUNNING] +      \
+         self->in_state_count[IDS_WORKER_PARKED] + self->in_state_count[IDS_WORKER_RELEASING] +    \
+         self->in_state_count[IDS_WORKER_EXITING])                                                 \
+  RULE("I3 has_work implies active or starting",                                                   \
+       self->active_count > 0 || self->in_state_count[IDS_WORKER_STARTING] > 0 ||                  \
+         !self->ops->has_work(self),                                                               \
+       true)                                                                                       \
+  RULE("I4 wakes = polls + tickets + lost tickets", self->counters.wakes,                          \
+       self->counters.polls + self->tickets_count + self->counters.tickets_lost)
+
+#define ASSERT_RULE(text, left, right) ids_assert_rule(text, left, right);
+
+#ifdef IDS_PARANOID
+IDS_NORETURN static void fail_finding(void *context, const char *rule, uint64_t left,
+                                      uint64_t right) {
+  (void)context;
+  ids_fatal_numbers(rule, left, right, __FILE__, __LINE__);
+}
+#endif
+
 void ids_group_check_locked(const struct ids_group *self) {
-  const unsigned *in_state = self->in_state_count;
   ids_assert(ids_mutex_is_mine(&self->lock));
-  ids_assert_equal(self->active_count, in_state[IDS_WORKER_RUNNING] + self->tickets_count); /* I1 */
-  ids_assert_equal(self->threads_count,
-                   in_state[IDS_WORKER_STARTING] + in_state[IDS_WORKER_RUNNING] +
-                     in_state[IDS_WORKER_PARKED] + in_state[IDS_WORKER_RELEASING] +
-                     in_state[IDS_WORKER_EXITING]); /* I2 */
-  ids_assert(self->active_count > 0 || in_state[IDS_WORKER_STARTING] > 0 ||
-             !self->ops->has_work(self)); /* I3 */
-  const struct ids_group_counters *counters = &self->counters;
-  ids_assert_equal(counters->wakes,
-                   counters->polls + self->tickets_count + counters->starts_refused); /* I4 */
+  EACH_RULE(ASSERT_RULE)
+#ifdef IDS_PARANOID
+  ids_group_audit_locked(self, fail_finding, NULL);
+#endif
 }
 
 void ids_group_lock(struct ids_group *self) {
@@ -112,14 +135,90 @@ void ids_group_wait_locked(struct ids_group *self, uint64_t deadline_ns) {
   ids_cond_wait(&self->changed, &self->lock, deadline_ns);
 }
 
+/* ------------------------------------------------------------------ audit */
+
+/* What the workers say one by one. */
+struct recount {
+  unsigned in_state_count[IDS_WORKER_STATES];
+  unsigned wakeable_count, listed_count;
+  unsigned tickets_count, awaiting_count, succeeded_count;
+  uint64_t given_count, used_count, lost_count;
+};
+
+static unsigned list_length(const struct ids_list *list) {
+  unsigned length = 0;
+  for (const struct ids_list *at = list->next; at != list; at = at->next)
+    length++;
+  return length;
+}
+
+static struct recount recount(const struct ids_group *self) {
+  struct recount sum = { .wakeable_count = 0 };
+  for (unsigned i = 0; i < self->config.workers_max; i++) {
+    const struct ids_worker *worker = &self->workers[i];
+    sum.in_state_count[worker->state]++;
+    sum.wakeable_count += ids_worker_is_wakeable_locked(worker);
+    sum.tickets_count += worker->has_ticket;
+    sum.awaiting_count += worker->awaits_pass;
+    sum.succeeded_count += worker->is_succeeded;
+    sum.given_count += worker->given_count;
+    sum.used_count += worker->used_count;
+    sum.lost_count += worker->lost_count;
+  }
+  for (int state = 0; state < IDS_WORKER_STATES; state++)
+    sum.listed_count += list_length(&self->wakeable[state]);
+  return sum;
+}
+
+static void audit_worker(const struct ids_worker *self, ids_finding *tell, void *context) {
+  uint64_t accounted = self->used_count + self->lost_count + self->has_ticket;
+  if (self->given_count != accounted)
+    tell(context, "I5 a worker's tickets given = used + lost + in hand", self->given_count,
+         accounted);
+  bool may_have_ticket = self->state != IDS_WORKER_ABSENT && self->state != IDS_WORKER_RUNNING &&
+                         self->state != IDS_WORKER_GONE;
+  if (self->has_ticket && !may_have_ticket)
+    tell(context, "I6 a worker with a ticket starts, waits, releases or leaves: its state",
+         self->state, IDS_WORKER_PARKED);
+  bool may_await = self->state == IDS_WORKER_PARKED || self->state == IDS_WORKER_RELEASING;
+  if (self->awaits_pass && !may_await)
+    tell(context, "I7 a worker that awaits a pass is parked or releasing: its state", self->state,
+         IDS_WORKER_PARKED);
+}
+
+void ids_group_audit_locked(const struct ids_group *self, ids_finding *tell, void *context) {
+  ids_assert(ids_mutex_is_mine(&self->lock));
+#define TELL_RULE(text, left, right)                                                               \
+  if ((uint64_t)(left) != (uint64_t)(right))                                                       \
+    tell(context, text, (uint64_t)(left), (uint64_t)(right));
+  EACH_RULE(TELL_RULE)
+
+  for (unsigned i = 0; i < self->config.workers_max; i++)
+    audit_worker(&self->workers[i], tell, context);
+  const struct recount sum = recount(self);
+  for (int state = 0; state < IDS_WORKER_STATES; state++)
+    TELL_RULE("I8 workers in a state = their count", sum.in_state_count[state],
+              self->in_state_count[state])
+  TELL_RULE("I8 tickets in hand = their count", sum.tickets_count, self->tickets_count)
+  TELL_RULE("I8 tickets given = wakes", sum.given_count, self->counters.wakes)
+  TELL_RULE("I8 tickets used = polls", sum.used_count, self->counters.polls)
+  TELL_RULE("I8 tickets lost = their count", sum.lost_count, self->counters.tickets_lost)
+  TELL_RULE("I8 wakeable workers = listed ones", sum.wakeable_count, sum.listed_count)
+  TELL_RULE("I8 workers that await a pass = their count", sum.awaiting_count, self->awaiting_count)
+  TELL_RULE("I8 workers with a predecessor = their count", sum.succeeded_count,
+            self->succeeded_count)
+}
+
 /* ----------------------------------------------------------------- states */
 
 /* In the order of parking, the last first: who comes back from a release goes behind
- * those that have parked since, which are warm. */
+ * those that have parked since, which are warm.  Who retires is asked last, whatever it
+ * does at the moment: the ticket is for its successor. */
 static void refresh_wakeable(struct ids_worker *self) {
-  struct ids_list *list = &self->group->wakeable[self->state];
+  struct ids_list *list =
+    &self->group->wakeable[self->is_retiring ? IDS_WORKER_EXITING : self->state];
   ids_list_leave(&self->wakeable);
-  if (!may_be_woken(self))
+  if (!ids_worker_is_wakeable_locked(self))
     return;
   struct ids_list *place = list;
   while (place->next != list &&
@@ -153,6 +252,11 @@ void ids_worker_set_idle_locked(struct ids_worker *self, enum ids_worker_state s
   ids_worker_set_state_locked(self, state);
 }
 
+void ids_worker_set_retiring_locked(struct ids_worker *self, bool is_retiring) {
+  self->is_retiring = is_retiring;
+  refresh_wakeable(self);
+}
+
 /* ---------------------------------------------------------------- tickets */
 
 bool ids_group_wants_wake_locked(const struct ids_group *self) {
@@ -163,10 +267,11 @@ bool ids_group_wants_wake_locked(const struct ids_group *self) {
 struct ids_wake ids_worker_grant_locked(struct ids_worker *self) {
   struct ids_group *group = self->group;
   ids_assert(ids_mutex_is_mine(&group->lock));
-  ids_assert(may_be_woken(self));
+  ids_assert(ids_worker_is_wakeable_locked(self));
 
   struct ids_wake wake = { .worker = self, .from = self->state };
   self->has_ticket = true;
+  self->given_count++;
   group->tickets_count++;
   group->active_count++;
   group->counters.wakes++;
@@ -196,14 +301,18 @@ struct ids_wake ids_group_grant_locked(struct ids_group *self) {
 void ids_worker_use_ticket_locked(struct ids_worker *self) {
   struct ids_group *group = self->group;
   ids_assert(self->has_ticket);
+  ids_assert(!self->is_retiring);
   ids_assert(group->tickets_count > 0);
   ids_assert(self->state == IDS_WORKER_STARTING || self->state == IDS_WORKER_PARKED);
 
   if (self->state == IDS_WORKER_STARTING) {
     group->counters.starts++;
+    group->succeeded_count -= self->is_succeeded;
+    self->is_succeeded = false;
     ids_cond_broadcast(&group->changed);
   }
   self->has_ticket = false;
+  self->used_count++;
   group->tickets_count--;
   group->counters.polls++;
   ids_worker_set_state_locked(self, IDS_WORKER_RUNNING);
@@ -215,11 +324,13 @@ void ids_worker_use_ticket_locked(struct ids_worker *self) {
  */
 bool ids_worker_launch_failed_locked(struct ids_worker *self) {
   struct ids_group *group = self->group;
-  ids_assert(self->state == IDS_WORKER_STARTING && self->has_ticket);
+  ids_assert(self->state == IDS_WORKER_STARTING && self->has_ticket && !self->is_succeeded);
 
   self->has_ticket = false;
+  self->lost_count++;
   group->tickets_count--;
   group->active_count--;
+  group->counters.tickets_lost++;
   group->counters.starts_refused++;
   self->visit_served = self->visit_asked; /* who asked for a visit need not wait for it */
   ids_worker_set_state_locked(self, group->is_stopping ? IDS_WORKER_GONE : IDS_WORKER_ABSENT);
@@ -235,8 +346,36 @@ bool ids_worker_launch_failed_locked(struct ids_worker *self) {
   return ids_group_live_count_locked(group) > 0;
 }
 
+/* ------------------------------------------------------------- succession */
+
+void ids_worker_begin_succession_locked(struct ids_worker *self) {
+  struct ids_group *group = self->group;
+  ids_assert(self->state == IDS_WORKER_EXITING && self->is_retiring && self->has_ticket);
+  self->is_succeeded = true;
+  group->succeeded_count++;
+  group->predecessors_count++;
+  self->is_retiring = false;
+  ids_worker_set_state_locked(self, IDS_WORKER_STARTING);
+}
+
+void ids_worker_end_succession_locked(struct ids_worker *self, bool has_successor) {
+  struct ids_group *group = self->group;
+  ids_assert(group->predecessors_count > 0);
+  group->predecessors_count--;
+  ids_cond_broadcast(&group->changed);
+  if (has_successor)
+    return; /* the worker is the new thread's */
+  ids_assert(self->state == IDS_WORKER_STARTING && self->is_succeeded);
+  self->is_succeeded = false;
+  group->succeeded_count--;
+  group->counters.starts_refused++;
+  ids_worker_set_state_locked(self, IDS_WORKER_PARKED);
+}
+
+/* ----------------------------------------------------------------- counts */
+
 unsigned ids_group_launching_count_locked(const struct ids_group *self) {
-  return self->in_state_count[IDS_WORKER_STARTING];
+  return self->in_state_count[IDS_WORKER_STARTING] - self->succeeded_count;
 }
 
 unsigned ids_group_live_count_locked(const struct ids_group *self) {
@@ -244,7 +383,32 @@ unsigned ids_group_live_count_locked(const struct ids_group *self) {
   return self->threads_count - ids_group_launching_count_locked(self);
 }
 
+bool ids_group_is_deserted_locked(const struct ids_group *self) {
+  return self->threads_count == 0 && self->predecessors_count == 0;
+}
+
 void ids_group_await_launch_locked(struct ids_group *self) {
   while (ids_group_launching_count_locked(self) > 0 && ids_group_live_count_locked(self) == 0)
     ids_group_wait_locked(self, IDS_NEVER);
+}
+
+/* ---------------------------------------------------------------- joining */
+
+void ids_group_join(struct ids_group *self, struct ids_departed departed) {
+  ids_thread_join(&departed.thread);
+  if (!departed.has_retired)
+    return;
+  ids_group_lock(self);
+  self->counters.retires++;
+  ids_cond_broadcast(&self->changed);
+  ids_group_unlock(self);
+}
+
+void ids_group_join_departed(struct ids_group *self) {
+  ids_group_lock(self);
+  struct ids_departed last = self->departed;
+  self->departed.is_there = false;
+  ids_group_unlock(self);
+  if (last.is_there)
+    ids_group_join(self, last);
 }

@@ -4,25 +4,28 @@
  *
  * A worker is a promise to run jobs, kept by a thread only while there are
  * some.  This file is the book-keeping: it says what state each worker is in,
- * who may be told to run, and what must add up.  worker.h is the thread.
+ * who may be told to run, and what must add up.  worker.h is the thread,
+ * pass.h is what happens to the memory of those that are parked.
  *
  *   ABSENT     no thread.  Costs sizeof(struct ids_worker) and nothing else.
  *   STARTING   a ticket was given, the system was asked for a thread.
  *   RUNNING    between a poll that found work and one that finds none.
- *   PARKED     the thread sleeps.
- *   RELEASING  the thread tidies its heap; the lock is not held.
+ *   PARKED     the thread sleeps, or is about to.
+ *   RELEASING  claimed: memory is tidied without the lock, by its own thread or by
+ *              another one while its own sleeps.
  *   EXITING    the thread tidies everything, to leave; the lock is not held.
  *   GONE       no thread, and never again one: the group stops.
  *
  *              grant            first poll          nothing found
  *     ABSENT --------> STARTING ----------> RUNNING --------------> PARKED
- *        ^                                   ^ ^ ^   ticket           | |
- *        |                                   | | +--------------------+ |
- *        |            after the tidying,     | |                        |
- *        |            with a ticket          | +------- RELEASING <-----+ idle_release
- *        |                                   |              |  (back)   |
- *        +---- without ------- EXITING ------+              +-----------+
- *                                 ^------------------ PARKED, idle_exit
+ *        ^                ^                  ^  |       ticket       | ^ |
+ *        |                |                  |  +<-------------------+ | |
+ *        |                |  a ticket        |  | retires              | | claimed
+ *        |                |  came: a         |  v                      | v
+ *        |                +--successor--- EXITING <---- PARKED      RELEASING
+ *        |                                 |  |      idle_exit,        given back
+ *        +---------------------------------+  +-> PARKED  retires
+ *                    nobody wants it            a ticket came
  *
  * Tickets
  *
@@ -35,16 +38,32 @@
  *   out), else ABSENT (a thread is started, outside the lock), else RELEASING,
  *   else EXITING; these two look for a ticket when they have the lock back.
  *
- *   At most one ticket is on its way for the queue's sake (starting workers ahead
- *   and stopping give theirs besides): a worker that used its ticket, took a job
- *   and sees more of them passes the wake on.
+ *   At most one ticket is on its way for the queue's sake (starting workers ahead,
+ *   waking all and stopping give theirs besides): a worker that used its ticket, took
+ *   a job and sees more of them passes the wake on.
+ *
+ * Claims
+ *
+ *   Whoever claims a parked worker, under the lock, has its heap to itself until it
+ *   gives the worker back, under the lock.  Meanwhile the worker can get a ticket,
+ *   be told to retire or to stop; but its thread runs only when it is PARKED again.
+ *
+ * Retiring
+ *
+ *   A worker that retires takes no further job: it leaves at its next idle moment.
+ *   Its place is then free for a new worker.  A ticket that it gets all the same, as
+ *   nobody else is there, is its successor's: a new thread takes it over together
+ *   with the place, and only if the system refuses that thread the old one goes on.
  *
  * Invariants, asserted whenever the lock is dropped, in every build
  *
  *   I1  active = RUNNING workers + tickets.
  *   I2  STARTING + RUNNING + PARKED + RELEASING + EXITING = threads.
  *   I3  work in the queue, active == 0 and no thread being started: impossible.
- *   I4  wakes = polls + tickets + refused threads: each ticket is used once.
+ *   I4  wakes = polls + tickets + lost tickets: each ticket is used once.
+ *
+ * and, where the whole structure is checked (the audit, and builds for tests),
+ * each of these from the workers one by one (I5..I8: group.c).
  *
  * When the system refuses a thread, the ticket is taken back and offered to the
  * workers that have one; if there are none, the submitter is told, and takes
@@ -83,6 +102,10 @@ struct ids_group_ops {
   void (*work)(struct ids_worker *worker);
   /* Lock held.  Whether a poll now would answer WORK. */
   bool (*has_work)(const struct ids_group *group);
+  /* Without the lock, on the worker's thread, which is new or has been stopped. */
+  void (*start)(struct ids_worker *worker);
+  /* Lock held, on the worker's thread.  Whether there is something to collect. */
+  bool (*has_state)(const struct ids_worker *worker);
   /* Without the lock, on the worker's thread.  One bounded step of tidying what
    * the owner keeps for this worker; true when there is more to do. */
   bool (*collect)(struct ids_worker *worker);
@@ -98,6 +121,7 @@ struct ids_group_config {
   uint64_t idle_release_ns; /* parked for so long: release; IDS_NEVER */
   uint64_t idle_exit_ns;    /* parked for so long: the thread ends; IDS_NEVER */
   size_t stack_size;        /* bytes */
+  bool is_dedicated;        /* a worker retires after each job */
   char name[16];            /* of the threads, as the system shows it */
 };
 
@@ -112,15 +136,25 @@ struct ids_worker {
   unsigned index;              /* C  from 0 */
   enum ids_worker_state state; /* L */
   bool has_ticket;             /* L  told to poll, has not yet done so */
+  bool is_retiring;            /* L  takes no further job */
+  bool is_succeeded;           /* L  STARTING while the thread before it still stands by */
   bool is_released;            /* L  has released since its last job */
+  bool has_state;              /* L  while PARKED: has to collect before its heap is given up */
+  bool awaits_pass;            /* L  PARKED or RELEASING: a pass gives up its heap in time */
+  bool awaits_return;          /* L  its thread is awake and waits to be given back */
   uint64_t visit_asked;        /* L  number of the last visit it owes */
   uint64_t visit_served;       /* L  number of the last visit it made */
   uint64_t parked_at_ns;       /* L  when it parked; who parked last is woken first */
   uint64_t release_at_ns;      /* L  while PARKED; fixed when it parked */
   uint64_t exit_at_ns;         /* L  while PARKED; fixed when it parked */
+  uint64_t sleeps_until_ns;    /* L  while its thread sleeps */
+  uint64_t given_count;        /* L  tickets that it ever got, */
+  uint64_t used_count;         /* L  polls made with one, */
+  uint64_t lost_count;         /* L  and those lost with a refused thread */
   struct ids_list wakeable;    /* L  on group->wakeable[state] while a ticket may be given */
   struct ids_cond wake; /* L to wait on, by the worker's thread alone; signalled with or without */
   struct ids_thread thread; /* T  its own handle */
+  void *heap;               /* L  its thread's; only a claim allows to touch it */
   void *data;               /* T  the host's, for this worker */
 };
 
@@ -128,15 +162,30 @@ struct ids_worker {
 struct ids_group_counters {
   uint64_t wakes;          /* tickets given */
   uint64_t polls;          /* polls made with a ticket */
+  uint64_t tickets_lost;   /* tickets that went with a refused thread */
   uint64_t starts;         /* threads started */
   uint64_t starts_refused; /* threads that the system refused */
-  uint64_t releases;       /* releases completed by parked workers */
+  uint64_t releases;       /* heaps of parked workers that were given up */
+  uint64_t passes;         /* passes of the timer that ended with a purge */
   uint64_t exits;          /* threads that ended after idle_exit */
+  uint64_t retires;        /* workers that retired, and whose thread was joined */
 };
+
+/* A thread that has ended or is about to: who joins it is the next one to leave, or
+ * the owner. */
+struct ids_departed {
+  struct ids_thread thread;
+  bool is_there;
+  bool has_retired;
+};
+
+/* One for each 50 ms of 0.9 s, and some for those that nobody could make yet. */
+#define IDS_LATER_MAX 24
 
 struct ids_group {
   const struct ids_group_ops *ops;             /* C */
   struct ids_group_config config;              /* C */
+  uint32_t fork_generation;                    /* C  of the process that made it */
   struct ids_worker *workers;                  /* C  config.workers_max of them */
   struct ids_mutex lock;                       /*    */
   struct ids_cond changed;                     /* L  broadcast: launch known, visit made, left */
@@ -145,13 +194,22 @@ struct ids_group {
   unsigned threads_count;                      /* L */
   unsigned tickets_count;                      /* L  given and not yet used */
   unsigned active_count;                       /* L  see I1 */
-  uint64_t visits_count;                       /* L */
+  unsigned succeeded_count;                    /* L  STARTING workers that are is_succeeded */
+  unsigned predecessors_count;                 /* L  threads whose place a successor has */
   bool is_stopping;                            /* L */
   bool is_orphaned;                            /* L  the last thread frees the group */
-  bool has_departed;                           /* L */
-  struct ids_thread departed;                  /* L  ended or about to; who joins it: the next
-                                                     to leave, or the owner */
-  struct ids_group_counters counters;          /* L */
+  struct ids_departed departed;                /* L */
+  uint64_t visits_count;                       /* L  visits asked for so far */
+  unsigned visitors_count;                     /* L  threads that wait for one, and purge then */
+  /* The release pass: pass.h. */
+  struct ids_worker *timer_holder;     /* L  the parked worker that sleeps until the next pass */
+  bool is_passing;                     /* L */
+  bool owes_purge;                     /* L  heaps were given up, and not yet purged */
+  unsigned awaiting_count;             /* L  workers that are awaits_pass */
+  uint64_t owed_since_ns;              /* L  release time of the first of them; while owes_purge */
+  unsigned later_count;                /* L  later passes that are due, the first one first */
+  uint64_t later_at_ns[IDS_LATER_MAX]; /* L */
+  struct ids_group_counters counters;  /* L */
 };
 
 /* A ticket just given, to be delivered after the lock is dropped. */
@@ -173,6 +231,11 @@ void ids_group_unlock(struct ids_group *self);
 /* Unlock, wait on `changed`, lock. */
 void ids_group_wait_locked(struct ids_group *self, uint64_t deadline_ns);
 
+/* Tells of one rule that is broken, with the two numbers that should be equal. */
+typedef void ids_finding(void *context, const char *rule, uint64_t left, uint64_t right);
+/* Check I1 to I8 and tell what is broken; what asserts them is another function. */
+void ids_group_audit_locked(const struct ids_group *self, ids_finding *tell, void *context);
+
 /* Whether the queue has work that nobody is on the way to, and a worker is free. */
 bool ids_group_wants_wake_locked(const struct ids_group *self);
 
@@ -183,6 +246,8 @@ struct ids_worker *ids_group_first_wakeable_locked(struct ids_group *self,
                                                    enum ids_worker_state state);
 /* Give a ticket to this worker, which is wakeable. */
 struct ids_wake ids_worker_grant_locked(struct ids_worker *self);
+/* Whether it is. */
+bool ids_worker_is_wakeable_locked(const struct ids_worker *self);
 /* The worker's thread takes its ticket: it is RUNNING and may poll once. */
 void ids_worker_use_ticket_locked(struct ids_worker *self);
 /* The system refused the thread: the ticket goes to another worker or is lost.
@@ -194,12 +259,28 @@ void ids_group_await_launch_locked(struct ids_group *self);
 
 /* A RUNNING worker found nothing, or stops: active falls. */
 void ids_worker_set_idle_locked(struct ids_worker *self, enum ids_worker_state state);
-/* Any other change of state, except those above. */
+/* Any other change of state, except those above and below. */
 void ids_worker_set_state_locked(struct ids_worker *self, enum ids_worker_state state);
+
+/* It takes no further job; or it is a new one. */
+void ids_worker_set_retiring_locked(struct ids_worker *self, bool is_retiring);
+
+/* An EXITING worker that retires and has a ticket: its place becomes STARTING, for a
+ * thread that is to take both over.  Then the outcome: the successor runs, or the
+ * system refused it and the old thread goes on, PARKED and with the ticket. */
+void ids_worker_begin_succession_locked(struct ids_worker *self);
+void ids_worker_end_succession_locked(struct ids_worker *self, bool has_successor);
 
 /* Threads asked for and not yet seen running: the system may still refuse them. */
 unsigned ids_group_launching_count_locked(const struct ids_group *self);
 /* Threads that exist for certain. */
 unsigned ids_group_live_count_locked(const struct ids_group *self);
+/* No thread will touch the group any more, but one that frees it. */
+bool ids_group_is_deserted_locked(const struct ids_group *self);
+
+/* Without the lock: join a thread that has left, and count it if it retired. */
+void ids_group_join(struct ids_group *self, struct ids_departed departed);
+/* The same for the last one that left, if nobody has joined it. */
+void ids_group_join_departed(struct ids_group *self);
 
 #endif

@@ -4,7 +4,7 @@
  */
 #include "heap.h"
 
-#include "plat.h"
+#include "fork.h"
 
 /*
  * The process has one of these, as it has one allocator.  A request is a number; a
@@ -15,6 +15,7 @@
  * purges for others without end.
  */
 static struct {
+  struct ids_fork_mark fork;
   struct ids_mutex lock;
   struct ids_cond served; /* broadcast after each round; waited on without a deadline */
   bool is_purging;        /* L */
@@ -24,12 +25,25 @@ static struct {
   uint64_t rounds_count;  /* L */
 } purge = { .lock = IDS_MUTEX_STATIC, .served = IDS_COND_STATIC };
 
+static void lock(void) {
+  if (ids_fork_is_first(&purge.fork)) {
+    purge.lock = (struct ids_mutex)IDS_MUTEX_STATIC;
+    purge.served = (struct ids_cond)IDS_COND_STATIC;
+    purge.is_purging = false; /* who did is not in this process */
+    purge.served_count = purge.asked_count;
+    ids_fork_done(&purge.fork);
+  }
+  ids_mutex_lock(&purge.lock);
+}
+
 /* Lock held; dropped meanwhile. */
 static void purge_round_locked(void) {
   uint64_t serves_count = purge.asked_count;
   ids_mutex_unlock(&purge.lock);
   ids_point("heap.purge");
+  ids_fork_hold_off();
   ids_heap_ops.purge();
+  ids_fork_let();
   ids_mutex_lock(&purge.lock);
   purge.rounds_count++;
   purge.served_count = serves_count;
@@ -49,7 +63,7 @@ static void purge_locked(void) {
 }
 
 static void purge_until_served(bool may_rely_on_promise) {
-  ids_mutex_lock(&purge.lock);
+  lock();
   uint64_t number = ++purge.asked_count;
   bool is_promised = may_rely_on_promise && purge.is_purging && purge.promises;
   while (!is_promised && purge.served_count < number) {
@@ -63,16 +77,30 @@ static void purge_until_served(bool may_rely_on_promise) {
 
 const char *ids_heap_name(void) {
   static char text[32];
-  static struct ids_mutex lock = IDS_MUTEX_STATIC;
-  ids_mutex_lock(&lock);
+  lock();
   if (text[0] == '\0')
     ids_heap_ops.name(text, sizeof text);
-  ids_mutex_unlock(&lock);
+  ids_mutex_unlock(&purge.lock);
   return text;
 }
 
 void ids_heap_collect(void) {
+  ids_fork_hold_off();
   ids_heap_ops.collect();
+  ids_fork_let();
+}
+
+void *ids_heap_own(void) {
+  ids_fork_hold_off();
+  void *heap = ids_heap_ops.own();
+  ids_fork_let();
+  return heap;
+}
+
+void ids_heap_abandon(void *heap) {
+  ids_fork_hold_off();
+  ids_heap_ops.abandon(heap);
+  ids_fork_let();
 }
 
 void ids_heap_purge(void) {
@@ -84,7 +112,7 @@ void ids_heap_purge_and_wait(void) {
 }
 
 uint64_t ids_heap_purges_count(void) {
-  ids_mutex_lock(&purge.lock);
+  lock();
   uint64_t count = purge.rounds_count;
   ids_mutex_unlock(&purge.lock);
   return count;

@@ -5,8 +5,9 @@
  *
  * Two steps, always in this order:
  *
- *   collect  the calling thread gives up what its own heap has cached: free
- *            pages go back to the allocator.  Only the owner can do it.
+ *   collect  a thread gives up what its heap has cached: free pages go back to the
+ *            allocator.  The owner does it, or somebody else while the owner is
+ *            parked (abandon).
  *   purge    the allocator gives its free pages back to the system.  Any thread
  *            can, and nothing does it by itself: an allocator only looks at its
  *            schedule when somebody allocates or frees.
@@ -41,6 +42,10 @@ struct ids_heap_ops {
   void (*free)(void *block);
   void (*collect)(void);
   void (*purge)(void);
+  /* The calling thread's heap, made if there is none yet: valid until the thread ends. */
+  void *(*own)(void);
+  /* What collect does, for the heap of a thread that is parked and stays so. */
+  void (*abandon)(void *heap);
   /* Whether there are such options at all; without them get and set are not called. */
   bool has_options;
   long (*option_get)(enum ids_heap_option option);
@@ -55,6 +60,13 @@ const char *ids_heap_name(void);
 /* Give up what the calling thread's heap has cached.  27..60 us here, more with
  * many pages.  A thread that never allocated gets an empty heap first. */
 void ids_heap_collect(void);
+
+/*
+ * The same for another thread's heap.  Its owner sleeps, and cannot wake up to allocate or
+ * free anything before this returns: whoever calls has claimed it.
+ */
+void *ids_heap_own(void);
+void ids_heap_abandon(void *heap);
 
 /* Give free pages back to the system: returns when that is done, or when
  * another thread has promised to do it. */

@@ -44,9 +44,17 @@ static void set_defaults(void) {
  * stay where they are.  The thread may never have allocated: then there is no
  * heap yet, and it must be made before it can be asked for.
  */
-static void collect(void) {
+static void *own(void) {
   mi_thread_init();
-  mi_theap_quiescent_abandon(mi_theap_get_default());
+  return mi_theap_get_default();
+}
+
+static void abandon(void *heap) {
+  mi_theap_quiescent_abandon(heap);
+}
+
+static void collect(void) {
+  abandon(own());
 }
 
 /*
@@ -80,6 +88,8 @@ const struct ids_heap_ops ids_heap_ops = {
   .free = mi_free,
   .collect = collect,
   .purge = purge,
+  .own = own,
+  .abandon = abandon,
   .has_options = true,
   .option_get = option_get,
   .option_set = option_set,

@@ -22,6 +22,15 @@ static void name(char *text, size_t size) {
 static void nothing(void) {
 }
 
+/* No thread has a heap of its own to give up: nothing to point to. */
+static void *own(void) {
+  return NULL;
+}
+
+static void abandon(void *heap) {
+  (void)heap;
+}
+
 static void purge(void) {
 #if defined(__GLIBC__)
   malloc_trim(0);
@@ -35,5 +44,7 @@ const struct ids_heap_ops ids_heap_ops = {
   .free = free,
   .collect = nothing,
   .purge = purge,
+  .own = own,
+  .abandon = abandon,
   .has_options = false,
 };

@@ -7,12 +7,15 @@
 
 #include <string.h>
 
+#include "audit.h"
 #include "eager_purge.h"
+#include "failure.h"
 #include "heap.h"
 #include "pool.h"
 #include "release.h"
 #include "stats.h"
 #include "status.h"
+#include "thread.h"
 
 /* Long enough for the page that a worker has just used to be needed again under
  * a steady load, short enough that nobody sees the memory: the delay that a
@@ -56,6 +59,10 @@ void idlesched_process_defaults(void) {
   ids_heap_ops.set_defaults();
 }
 
+idlesched_failure_handler *idlesched_set_failure_handler(idlesched_failure_handler *handler) {
+  return ids_failure_set_handler(handler);
+}
+
 uint64_t idlesched_now_ns(void) {
   return ids_now_ns();
 }
@@ -80,15 +87,34 @@ int idlesched_memory_read(idlesched_memory *out) {
 /* ----------------------------------------------------------------------- blocks */
 
 void *idlesched_realloc(void *block, size_t size) {
+  ids_thread_check_may_allocate();
   return ids_heap_ops.resize(block, size == 0 ? 1 : size);
 }
 
 void idlesched_free(void *block) {
+  ids_thread_check_may_allocate();
   ids_heap_ops.free(block);
 }
 
 void idlesched_thread_idle(void) {
   ids_release_thread();
+}
+
+void idlesched_thread_enter(idlesched_thread *self) {
+  ids_assert(self != NULL);
+  ids_thread_enter(self);
+}
+
+void idlesched_thread_leave(idlesched_thread *self) {
+  ids_thread_leave(self);
+}
+
+void idlesched_thread_park_begin(idlesched_thread *self) {
+  ids_thread_park_begin(self);
+}
+
+void idlesched_thread_park_end(idlesched_thread *self) {
+  ids_thread_park_end(self);
 }
 
 void idlesched_eager_purge_enter(void) {
@@ -120,7 +146,20 @@ void idlesched_worker_set_data(idlesched_worker *worker, void *data) {
   worker->data = data;
 }
 
+void idlesched_worker_retire(idlesched_worker *worker) {
+  ids_assert(worker != NULL);
+  ids_worker_retire(worker);
+}
+
 /* ---------------------------------------------------------------------- pools */
+
+/*
+ * A pool that a fork brought along has no workers in this process, and nobody knows who
+ * holds its lock: it is as good as closed, and left alone.
+ */
+static bool is_inherited(const idlesched_pool *pool) {
+  return pool->group.fork_generation != ids_fork_generation();
+}
 
 static int group_config(struct ids_group_config *out, const idlesched_pool_config *config) {
   *out = (struct ids_group_config){
@@ -128,6 +167,7 @@ static int group_config(struct ids_group_config *out, const idlesched_pool_confi
     .idle_release_ns = default_ns(config->idle_release_ns, IDLE_RELEASE_DEFAULT_NS),
     .idle_exit_ns = default_ns(config->idle_exit_ns, IDLE_EXIT_DEFAULT_NS),
     .stack_size = config->stack_size == 0 ? STACK_SIZE_DEFAULT : config->stack_size,
+    .is_dedicated = config->is_dedicated,
   };
   const char *name = config->name == NULL ? "idlesched" : config->name;
   strncpy(out->name, name, sizeof out->name - 1);
@@ -153,6 +193,8 @@ void idlesched_pool_destroy(idlesched_pool *pool) {
   if (pool == NULL)
     return;
   ids_pool_check(pool);
+  if (is_inherited(pool))
+    return;
   ids_assert(!ids_pool_is_mine(pool));
   (void)idlesched_pool_close(pool, IDLESCHED_CLOSE_CANCEL, 0, NULL);
   ids_pool_destroy(pool);
@@ -162,16 +204,22 @@ int idlesched_pool_submit(idlesched_pool *pool, void (*run)(void *context), void
   ids_pool_check(pool);
   if (run == NULL)
     return -EINVAL;
+  if (is_inherited(pool))
+    return -ESHUTDOWN;
   return ids_pool_submit(pool, (struct ids_cell){ .run = run, .context = context });
 }
 
 int idlesched_pool_start_workers(idlesched_pool *pool, unsigned workers_count) {
   ids_pool_check(pool);
+  if (is_inherited(pool))
+    return -ESHUTDOWN;
   return ids_pool_start_workers(pool, workers_count);
 }
 
 int idlesched_pool_wait(idlesched_pool *pool, uint64_t timeout_ns) {
   ids_pool_check(pool);
+  if (is_inherited(pool))
+    return -ESHUTDOWN;
   return ids_pool_wait(pool, deadline_after(timeout_ns));
 }
 
@@ -181,21 +229,41 @@ int idlesched_pool_close(idlesched_pool *pool, enum idlesched_close_mode mode, u
   ids_pool_check(pool);
   if (mode != IDLESCHED_CLOSE_DRAIN && mode != IDLESCHED_CLOSE_CANCEL)
     return -EINVAL;
+  if (out == NULL)
+    out = &ignored;
+  *out = (idlesched_close_report){ 0 };
+  if (is_inherited(pool))
+    return 0;
   uint64_t deadline_ns = deadline_after(default_ns(timeout_ns, CLOSE_TIMEOUT_DEFAULT_NS));
-  return ids_pool_close(pool, mode, deadline_ns, out == NULL ? &ignored : out);
+  return ids_pool_close(pool, mode, deadline_ns, out);
 }
 
 int idlesched_pool_release(idlesched_pool *pool, uint64_t timeout_ns,
                            idlesched_release_report *out) {
   idlesched_release_report ignored;
   ids_pool_check(pool);
-  return ids_release_pool(pool, default_ns(timeout_ns, RELEASE_TIMEOUT_DEFAULT_NS),
-                          out == NULL ? &ignored : out);
+  if (out == NULL)
+    out = &ignored;
+  *out = (idlesched_release_report){ 0 };
+  if (is_inherited(pool))
+    return -ESHUTDOWN;
+  return ids_release_pool(pool, default_ns(timeout_ns, RELEASE_TIMEOUT_DEFAULT_NS), out);
 }
 
 void idlesched_pool_stats_read(idlesched_pool *pool, idlesched_pool_stats *out) {
   ids_pool_check(pool);
-  ids_stats_read(pool, out);
+  *out = (idlesched_pool_stats){ 0 };
+  if (!is_inherited(pool))
+    ids_stats_read(pool, out);
+}
+
+unsigned idlesched_pool_audit(idlesched_pool *pool, idlesched_audit *out) {
+  idlesched_audit ignored;
+  ids_pool_check(pool);
+  if (out == NULL)
+    out = &ignored;
+  *out = (idlesched_audit){ 0 };
+  return is_inherited(pool) ? 0 : ids_audit_pool(pool, out);
 }
 
 /* ----------------------------------------------------------------------- jobs */
@@ -205,6 +273,8 @@ int idlesched_pool_submit_job(idlesched_pool *pool, idlesched_job *job) {
   ids_assert(job != NULL);
   if (job->run == NULL)
     return -EINVAL;
+  if (is_inherited(pool))
+    return -ESHUTDOWN;
   return ids_pool_submit(pool, (struct ids_cell){ .run = NULL, .context = job });
 }
 
@@ -222,6 +292,8 @@ int idlesched_job_wait(idlesched_job *job, uint64_t timeout_ns) {
     return ids_job_has_ended(job) ? 0 : -EINVAL;
   struct idlesched_pool *pool = job->pool_;
   ids_pool_check(pool);
+  if (is_inherited(pool))
+    return -ESHUTDOWN; /* whoever ran it is not in this process */
   if (ids_pool_is_mine(pool))
     return -EDEADLK;
   uint64_t deadline_ns = deadline_after(timeout_ns);

@@ -77,6 +77,30 @@ IDLESCHED_API const char *idlesched_strerror(int status);
  */
 IDLESCHED_API void idlesched_process_defaults(void);
 
+/*
+ * An assertion of the library does not hold: it, or what uses it, is broken, and nothing
+ * it says can be relied on any more.  Assertions are on in every build.
+ */
+typedef struct idlesched_failure {
+  const char *expression; /* what should hold */
+  const char *file;
+  int line;
+  bool has_numbers;     /* the expression compares these */
+  uint64_t left, right; /* else 0 */
+} idlesched_failure;
+
+typedef void idlesched_failure_handler(const idlesched_failure *failure);
+
+/*
+ * Be told of a failure, on the thread that meets it, which may hold locks of the library:
+ * the handler calls nothing of it.  When it returns, the library prints one line to
+ * stderr and aborts; that is all that happens without a handler (NULL).
+ *
+ * Returns the handler before.  To be called before other threads use the library.
+ */
+IDLESCHED_API idlesched_failure_handler *
+idlesched_set_failure_handler(idlesched_failure_handler *handler);
+
 /* Now, on the monotonic clock that all times of the library are on. */
 IDLESCHED_API uint64_t idlesched_now_ns(void);
 
@@ -122,6 +146,46 @@ IDLESCHED_API void idlesched_free(void *block);
 IDLESCHED_API void idlesched_thread_idle(void);
 
 /*
+ * A thread of the host's that takes part in releases: while it waits for something, a
+ * release pass of a pool, or idlesched_pool_release(), may give up what its heap has
+ * cached, without waking it.  The struct is the host's, one for each such thread, and stays
+ * where it is from enter to leave; its fields are the library's.
+ *
+ *   idlesched_thread self;
+ *   idlesched_thread_enter(&self);
+ *   for (;;) {
+ *     idlesched_thread_park_begin(&self);
+ *     ... wait for the next request, and allocate nothing ...
+ *     idlesched_thread_park_end(&self);
+ *     ... serve it ...
+ *   }
+ *   idlesched_thread_leave(&self);
+ */
+typedef struct idlesched_thread idlesched_thread;
+struct idlesched_thread {
+  idlesched_thread *next_, *previous_;
+  void *heap_;
+  uint64_t parked_at_ns_, round_;
+  uint32_t state_, generation_;
+  bool is_given_up_;
+};
+
+/* The calling thread takes part.  A thread enters once, and leaves before it ends. */
+IDLESCHED_API void idlesched_thread_enter(idlesched_thread *self);
+IDLESCHED_API void idlesched_thread_leave(idlesched_thread *self);
+
+/*
+ * The calling thread is about to wait: until park_end it allocates and frees nothing, from
+ * whatever allocator.  Builds for tests assert that of idlesched_realloc() and _free().
+ * What has been parked for a pool's idle_release_ns is given up by that pool's next pass.
+ *
+ * park_end waits while the heap is being given up, some 20..75 us, and costs a
+ * compare-and-swap otherwise.
+ */
+IDLESCHED_API void idlesched_thread_park_begin(idlesched_thread *self);
+IDLESCHED_API void idlesched_thread_park_end(idlesched_thread *self);
+
+/*
  * While at least one guard is held, freed memory goes back to the system at
  * once instead of after the allocator's delay.  For a scope that frees a lot and
  * allocates little: inside it, allocation and free are up to 19 times slower.
@@ -141,15 +205,19 @@ IDLESCHED_API void idlesched_eager_purge_leave(void);
  * they are called on the worker's own thread, without any lock.
  */
 typedef struct idlesched_worker_hooks {
+  /* The worker has a new thread, or has been stopped and goes on all the same: before its
+   * next job.  The data is NULL. */
+  void (*start)(idlesched_worker *worker, void *context);
   /*
    * The worker is about to release: tidy what the host keeps for it, in steps of
    * about a millisecond.  Return true when there is more to do; the worker looks
-   * for a job between two steps.
+   * for a job between two steps.  Called only while the worker has data: one without
+   * is not even woken for its release.
    */
   bool (*collect)(idlesched_worker *worker, void *context);
   /* The worker's thread is about to end: drop what the host keeps for it.  A job
-   * that comes meanwhile keeps the thread: then the data is NULL again, jobs follow,
-   * and stop is called once more at the end. */
+   * that comes meanwhile keeps the thread: then the data is NULL again, start and jobs
+   * follow, and stop is called once more at the end. */
   void (*stop)(idlesched_worker *worker, void *context);
   void *context; /* outlives every thread of the pool, also those left behind */
 } idlesched_worker_hooks;
@@ -162,6 +230,13 @@ IDLESCHED_API unsigned idlesched_worker_index(const idlesched_worker *worker);
  * on the worker's own thread. */
 IDLESCHED_API void *idlesched_worker_data(const idlesched_worker *worker);
 IDLESCHED_API void idlesched_worker_set_data(idlesched_worker *worker, void *data);
+
+/*
+ * The worker takes no further job: it ends its thread after the one it runs, or at once.
+ * Its place in the pool is then free for a new worker.  A job may say so of its own
+ * worker, any thread of any.  Does nothing to a worker without a thread.
+ */
+IDLESCHED_API void idlesched_worker_retire(idlesched_worker *worker);
 
 /* ----------------------------------------------------------------------- pools */
 
@@ -179,6 +254,8 @@ typedef struct idlesched_pool_config {
   uint64_t idle_exit_ns;
   /* Of each thread.  Default 1 MiB; at least 64 KiB. */
   size_t stack_size;
+  /* Each job has a worker of its own, which retires after it. */
+  bool is_dedicated;
   idlesched_worker_hooks hooks;
   /*
    * A plain job (idlesched_pool_submit) was dropped when the pool closed: it will
@@ -299,11 +376,36 @@ typedef struct idlesched_pool_stats {
   /* Workers so far: tickets given, polls made with one, threads started, threads
    * that the system refused, releases by parked workers, threads ended after idle_exit_ns. */
   uint64_t wakes, polls, starts, starts_refused, releases, exits;
+  /* Passes that purged, by the pool's timer; workers that retired and whose thread has
+   * ended; tickets that were lost with a refused thread. */
+  uint64_t passes, retires, tickets_lost;
   /* Purges of the process so far, by whoever. */
   uint64_t purges;
 } idlesched_pool_stats;
 
 IDLESCHED_API void idlesched_pool_stats_read(idlesched_pool *pool, idlesched_pool_stats *out);
+
+/* One invariant that does not hold, with the two numbers that should be equal. */
+typedef struct idlesched_finding {
+  const char *rule;
+  uint64_t left, right;
+} idlesched_finding;
+
+#define IDLESCHED_FINDINGS_MAX 8
+
+typedef struct idlesched_audit {
+  unsigned broken_count; /* invariants that do not hold; the first ones are here: */
+  idlesched_finding findings[IDLESCHED_FINDINGS_MAX];
+} idlesched_audit;
+
+/*
+ * Check the pool's book-keeping, worker by worker and in sum, while it goes on: every wake
+ * is a ticket, and is used once; active, threads and jobs add up; nothing that could run
+ * is left lying.  How many invariants do not hold, which is 0 unless the library is broken
+ * or its memory was overwritten.  Costs a few ns per worker under the pool's lock.  out
+ * may be NULL.
+ */
+IDLESCHED_API unsigned idlesched_pool_audit(idlesched_pool *pool, idlesched_audit *out);
 
 /* ------------------------------------------------------------------------ jobs */
 

@@ -31,15 +31,21 @@ bool ids_job_has_ended(const struct idlesched_job *self) {
          state == IDLESCHED_JOB_CANCELLED;
 }
 
-bool ids_job_is_under_way(const struct idlesched_job *self) {
-  enum idlesched_job_state state = ids_job_state(self);
+static bool is_under_way(enum idlesched_job_state state) {
   return state == IDLESCHED_JOB_QUEUED || state == IDLESCHED_JOB_RUNNING;
+}
+
+bool ids_job_is_under_way(const struct idlesched_job *self) {
+  return is_under_way(ids_job_state(self));
 }
 
 bool ids_job_claim_locked(struct idlesched_job *self, idlesched_pool *pool,
                           uint32_t *out_previous) {
-  *out_previous = (uint32_t)ids_job_state(self);
-  if (ids_job_is_under_way(self) || !ids_store_if_equal(&self->state_, *out_previous, CLAIMED))
+  /* One look: with a second one for the comparison, a job could end and be queued again by
+   * another pool between the two, and be claimed while it is under way. */
+  enum idlesched_job_state previous = ids_job_state(self);
+  *out_previous = (uint32_t)previous;
+  if (is_under_way(previous) || !ids_store_if_equal(&self->state_, *out_previous, CLAIMED))
     return false;
   ids_assert(self->waiters_ == NULL);
   self->pool_ = pool;

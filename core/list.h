@@ -51,4 +51,9 @@ static inline struct ids_list *ids_list_first(const struct ids_list *self) {
   return ids_list_is_empty(self) ? NULL : self->next;
 }
 
+/* NULL when the list is empty. */
+static inline struct ids_list *ids_list_last(const struct ids_list *self) {
+  return ids_list_is_empty(self) ? NULL : self->previous;
+}
+
 #endif

@@ -23,8 +23,9 @@
  * the option.
  */
 bool ids_option_hold(enum ids_heap_option option, long value);
-/* Whether a hold now would be the one that changes the option. */
-bool ids_option_would_write(enum ids_heap_option option);
+/* Hold it only if that changes nothing: others hold it, or the rule declines.  False: it
+ * is not held, and a hold would write, unless somebody else is faster. */
+bool ids_option_join(enum ids_heap_option option);
 /* End one hold. */
 void ids_option_drop(enum ids_heap_option option);
 unsigned ids_option_holders(enum ids_heap_option option);

@@ -7,7 +7,7 @@
  * undefined symbols of every object.  So the
  * core can run on other machines than this one, among them a simulated machine
  * on which every thread is a coroutine, time is virtual, and the order of
- * things is chosen by a search.  That is why
+ * things is chosen by a search (sim/).  That is why
  *
  *   - waits take an absolute deadline on one monotonic clock, in nanoseconds;
  *   - exactly these can fail: mutex and condition init, thread start,
@@ -24,7 +24,11 @@
 #define IDS_PLAT_H
 
 #include "base.h"
+#ifdef IDS_PLAT_SIM
+#include "sim/plat_types_sim.h"
+#else
 #include "plat_types_posix.h"
+#endif
 
 /* Monotonic time: changes of the wall clock do not move it. */
 uint64_t ids_now_ns(void);
@@ -54,6 +58,16 @@ void ids_cond_wait(struct ids_cond *self, struct ids_mutex *mutex, uint64_t dead
 void ids_cond_signal(struct ids_cond *self);
 void ids_cond_broadcast(struct ids_cond *self);
 
+/*
+ * A word to sleep on.  wait() returns when somebody woke the word, when the deadline
+ * has passed, at once when *word is not `expected`, or for no reason: callers look at
+ * the word.  Looking and falling asleep are one step against a wake() that comes after a
+ * change of the word.
+ */
+void ids_futex_wait(uint32_t *word, uint32_t expected, uint64_t deadline_ns);
+/* Wake at most so many of the threads that sleep on the word. */
+void ids_futex_wake(uint32_t *word, unsigned threads_count);
+
 struct ids_thread_config {
   void (*main)(void *context);
   void *context;
@@ -78,7 +92,16 @@ unsigned ids_cpus_count(void);
 /* A number that no other living thread has, and that is never 0. */
 uintptr_t ids_thread_number(void);
 
-enum ids_tls_slot { IDS_TLS_WORKER, IDS_TLS_SLOTS };
+/* How many forks lie between the first process and this one: a child counts one more
+ * than its parent.  Threads and locks of an earlier generation are not there. */
+uint32_t ids_fork_generation(void);
+
+/* Between the two calls the process does not fork: what an allocator is in the middle of,
+ * nobody in the child would finish.  Not nested. */
+void ids_fork_hold_off(void);
+void ids_fork_let(void);
+
+enum ids_tls_slot { IDS_TLS_WORKER, IDS_TLS_THREAD, IDS_TLS_SLOTS };
 void *ids_tls_get(enum ids_tls_slot slot);
 void ids_tls_set(enum ids_tls_slot slot, void *value);
 
@@ -93,6 +116,8 @@ bool ids_store_if_equal(uint32_t *word, uint32_t expected, uint32_t value);
 
 /* A place where the order of threads matters.  Does nothing on POSIX. */
 void ids_point(const char *where);
+/* Somebody else has to move before this thread can: the body of a spin loop. */
+void ids_relax(void);
 
 /* What the kernel says this process has in memory. */
 struct ids_residency {

@@ -4,27 +4,24 @@
  */
 #include "plat.h"
 
+#include "failure.h"
+
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/futex.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 /* ------------------------------------------------------------------ fatal */
 
-IDS_NORETURN void ids_fatal(const char *expression, const char *file, int line) {
-  fprintf(stderr, "idlesched: assertion failed: %s (%s:%d)\n", expression, file, line);
-  abort();
-}
-
-IDS_NORETURN void ids_fatal_numbers(const char *expression, uint64_t left, uint64_t right,
-                                    const char *file, int line) {
-  fprintf(stderr, "idlesched: assertion failed: %s: %llu against %llu (%s:%d)\n", expression,
-          (unsigned long long)left, (unsigned long long)right, file, line);
+IDS_NORETURN void ids_die(const char *message) {
+  fprintf(stderr, "%s\n", message);
   abort();
 }
 
@@ -147,6 +144,24 @@ void ids_cond_broadcast(struct ids_cond *self) {
   MUST(pthread_cond_broadcast(&self->cond));
 }
 
+/* ------------------------------------------------------------------ futex */
+
+/* The bitset form takes an absolute moment on the monotonic clock. */
+void ids_futex_wait(uint32_t *word, uint32_t expected, uint64_t deadline_ns) {
+  const struct timespec deadline = { .tv_sec = (time_t)(deadline_ns / IDS_S),
+                                     .tv_nsec = (long)(deadline_ns % IDS_S) };
+  int before = errno;
+  long status = syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, expected,
+                        deadline_ns == IDS_NEVER ? NULL : &deadline, NULL, FUTEX_BITSET_MATCH_ANY);
+  ids_assert(status == 0 || errno == EAGAIN || errno == ETIMEDOUT || errno == EINTR);
+  errno = before;
+}
+
+void ids_futex_wake(uint32_t *word, unsigned threads_count) {
+  int count = threads_count > INT_MAX ? INT_MAX : (int)threads_count;
+  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
+}
+
 /* ---------------------------------------------------------------- threads */
 
 /*
@@ -238,6 +253,47 @@ bool ids_store_if_equal(uint32_t *word, uint32_t expected, uint32_t value) {
 
 void ids_point(const char *where) {
   (void)where;
+}
+
+void ids_relax(void) {
+  sched_yield();
+}
+
+/* ------------------------------------------------------------------- fork */
+
+/* Counted in the child, by its only thread. */
+static uint32_t fork_generation;
+
+/* Who forks comes before those that arrive later to hold it off, or it might never. */
+static pthread_rwlock_t fork_lock = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
+
+static void before_fork(void) {
+  MUST(pthread_rwlock_wrlock(&fork_lock));
+}
+
+static void after_fork(void) {
+  MUST(pthread_rwlock_unlock(&fork_lock));
+}
+
+static void after_fork_in_child(void) {
+  fork_lock = (pthread_rwlock_t)PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
+  fork_generation++;
+}
+
+__attribute__((constructor)) static void watch_forks(void) {
+  MUST(pthread_atfork(before_fork, after_fork, after_fork_in_child));
+}
+
+void ids_fork_hold_off(void) {
+  MUST(pthread_rwlock_rdlock(&fork_lock));
+}
+
+void ids_fork_let(void) {
+  MUST(pthread_rwlock_unlock(&fork_lock));
+}
+
+uint32_t ids_fork_generation(void) {
+  return fork_generation;
 }
 
 /* ------------------------------------------------------------ system facts */

@@ -80,9 +80,19 @@ static void work(struct ids_worker *worker) {
   ids_group_unlock(&self->group);
 }
 
+static void start(struct ids_worker *worker) {
+  const idlesched_worker_hooks *hooks = &pool_of(worker->group)->hooks;
+  if (hooks->start != NULL)
+    hooks->start(worker, hooks->context);
+}
+
+static bool has_state(const struct ids_worker *worker) {
+  return pool_of(worker->group)->hooks.collect != NULL && worker->data != NULL;
+}
+
 static bool collect(struct ids_worker *worker) {
   const idlesched_worker_hooks *hooks = &pool_of(worker->group)->hooks;
-  return hooks->collect != NULL && hooks->collect(worker, hooks->context);
+  return hooks->collect(worker, hooks->context);
 }
 
 static void stop(struct ids_worker *worker) {
@@ -105,6 +115,8 @@ static const struct ids_group_ops ops = {
   .poll = poll,
   .work = work,
   .has_work = has_work,
+  .start = start,
+  .has_state = has_state,
   .collect = collect,
   .stop = stop,
   .orphaned = free_pool,
@@ -141,11 +153,11 @@ free_pool:
 void ids_pool_destroy(struct idlesched_pool *self) {
   ids_group_lock(&self->group);
   ids_assert(self->admission == IDS_POOL_CLOSED);
-  self->group.is_orphaned = self->group.threads_count > 0;
+  self->group.is_orphaned = !ids_group_is_deserted_locked(&self->group);
   bool frees = !self->group.is_orphaned;
   ids_group_unlock(&self->group);
   if (frees) {
-    ids_group_join(&self->group);
+    ids_group_join_departed(&self->group);
     free_pool(&self->group);
   }
 }
@@ -207,24 +219,16 @@ int ids_pool_submit(struct idlesched_pool *self, struct ids_cell cell) {
 
 int ids_pool_start_workers(struct idlesched_pool *self, unsigned workers_count) {
   struct ids_group *group = &self->group;
-  int status = 0;
   ids_group_lock(group);
   /* Decided once: threads that leave meanwhile are not replaced, or it might never end. */
-  unsigned missing = workers_count > group->threads_count ? workers_count - group->threads_count
-                                                          : 0;
-  for (; status == 0 && missing > 0; missing--) {
-    struct ids_worker *worker = ids_group_first_wakeable_locked(group, IDS_WORKER_ABSENT);
-    if (self->admission != IDS_POOL_OPEN)
-      status = -ESHUTDOWN;
-    if (worker == NULL || status != 0)
-      break;
-    struct ids_wake wake = ids_worker_grant_locked(worker);
-    ids_group_unlock(group);
-    status = ids_wake_deliver(wake);
-    ids_group_lock(group);
-    if (status != 0)
-      ids_worker_launch_failed_locked(worker);
-  }
+  unsigned missing_count = workers_count > group->threads_count
+                             ? workers_count - group->threads_count
+                             : 0;
+  int status = 0;
+  if (self->admission == IDS_POOL_OPEN)
+    status = ids_group_start_locked(group, missing_count);
+  if (self->admission != IDS_POOL_OPEN) /* before, or since */
+    status = -ESHUTDOWN;
   ids_group_unlock(group);
   return status;
 }
@@ -292,9 +296,14 @@ static int await_closed_locked(struct idlesched_pool *self, uint64_t deadline_ns
   return self->admission == IDS_POOL_CLOSED ? 0 : -ETIMEDOUT;
 }
 
+/* Threads that are still to end. */
+static unsigned threads_left_locked(const struct idlesched_pool *self) {
+  return self->group.threads_count + self->group.predecessors_count;
+}
+
 /* Those that run a job are not waited for: their time was up before. */
 static void await_leaving_locked(struct idlesched_pool *self, uint64_t deadline_ns) {
-  while (self->group.threads_count > self->jobs_running_count && ids_now_ns() < deadline_ns)
+  while (threads_left_locked(self) > self->jobs_running_count && ids_now_ns() < deadline_ns)
     ids_group_wait_locked(&self->group, deadline_ns);
 }
 
@@ -311,7 +320,7 @@ static void close_locked(struct idlesched_pool *self, enum idlesched_close_mode 
   ids_group_stop_locked(&self->group);
   uint64_t leaving_ns = ids_after_ns(ids_now_ns(), LEAVING_NS);
   await_leaving_locked(self, ids_later_ns(deadline_ns, leaving_ns));
-  out->left_behind_count = self->group.threads_count;
+  out->left_behind_count = threads_left_locked(self);
   self->admission = IDS_POOL_CLOSED;
   ids_cond_broadcast(&self->group.changed);
 }
@@ -330,7 +339,7 @@ int ids_pool_close(struct idlesched_pool *self, enum idlesched_close_mode mode,
     status = -EDEADLK; /* from a callback of that close */
   } else {
     status = await_closed_locked(self, deadline_ns);
-    out->left_behind_count = self->group.threads_count;
+    out->left_behind_count = threads_left_locked(self);
     if (out->left_behind_count > 0)
       status = -ETIMEDOUT;
   }

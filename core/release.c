@@ -5,24 +5,12 @@
 #include "release.h"
 
 #include "heap.h"
+#include "thread.h"
 
 /* 0 where the system does not tell. */
 static uint64_t anonymous_bytes(void) {
   struct ids_residency residency;
   return ids_residency_read(&residency) == 0 ? residency.anonymous_bytes : 0;
-}
-
-/* Every worker that has a thread, or those that are done by then. */
-static struct ids_visits visit_workers(struct ids_group *group, uint64_t deadline_ns) {
-  ids_group_lock(group);
-  uint64_t number = ids_group_visit_locked(group);
-  struct ids_visits visits = ids_group_visits_locked(group, number);
-  while (visits.pending_count > 0 && ids_now_ns() < deadline_ns) {
-    ids_group_wait_locked(group, deadline_ns);
-    visits = ids_group_visits_locked(group, number);
-  }
-  ids_group_unlock(group);
-  return visits;
 }
 
 int ids_release_pool(struct idlesched_pool *pool, uint64_t timeout_ns,
@@ -33,10 +21,11 @@ int ids_release_pool(struct idlesched_pool *pool, uint64_t timeout_ns,
 
   uint64_t began_ns = ids_now_ns();
   out->anonymous_before_bytes = anonymous_bytes();
-  struct ids_visits visits = visit_workers(&pool->group, ids_after_ns(began_ns, timeout_ns));
+  struct ids_visits visits = ids_group_visit(&pool->group, ids_after_ns(began_ns, timeout_ns));
   out->visited_count = visits.visited_count;
   out->missed_count = visits.pending_count;
 
+  ids_threads_give_up(ids_now_ns());
   ids_heap_collect();
   ids_heap_purge_and_wait();
 

@@ -2,9 +2,9 @@
 /*
  * release.h - give memory back now: visit the workers, purge, report.
  *
- * The visits come first, all of them; each collects and purges.  Then what the
- * caller's own heap has, and a last purge, which takes what the others came too
- * soon for.
+ * The visits come first, all of them; workers that have to do it themselves are woken.
+ * Then the host's own threads that are parked, then what the caller's own heap has, and
+ * one purge for all of it.
  */
 #ifndef IDS_RELEASE_H
 #define IDS_RELEASE_H

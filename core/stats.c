@@ -5,6 +5,7 @@
 
 void ids_stats_read(struct idlesched_pool *pool, idlesched_pool_stats *out) {
   struct ids_group *group = &pool->group;
+  ids_group_join_departed(group); /* a worker has retired when its thread has ended */
   ids_group_lock(group);
   const unsigned *in_state = group->in_state_count;
   const struct ids_group_counters *counters = &group->counters;
@@ -30,6 +31,9 @@ void ids_stats_read(struct idlesched_pool *pool, idlesched_pool_stats *out) {
     .starts_refused = counters->starts_refused,
     .releases = counters->releases,
     .exits = counters->exits,
+    .passes = counters->passes,
+    .retires = counters->retires,
+    .tickets_lost = counters->tickets_lost,
   };
   ids_group_unlock(group);
   out->purges = ids_heap_purges_count();

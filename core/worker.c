@@ -15,7 +15,7 @@ struct ids_worker *ids_worker_current(void) {
 /* Wake one more worker, outside the lock; a refused thread is no loss here,
  * as the caller itself has one and will look at the queue again. */
 static void pass_on(struct ids_wake wake) {
-  if (ids_wake_deliver(wake) == 0)
+  if (wake.worker == NULL || ids_wake_deliver(wake) == 0)
     return;
   struct ids_group *group = wake.worker->group;
   ids_group_lock(group);
@@ -23,7 +23,10 @@ static void pass_on(struct ids_wake wake) {
   ids_group_unlock(group);
 }
 
-/* Poll and work until a poll finds nothing.  What it answered. */
+/*
+ * Poll and work until a poll finds nothing, or the worker is to retire.  What the last poll
+ * answered; a worker that retires does not ask again, and stops.
+ */
 static enum ids_poll run_locked(struct ids_worker *self) {
   struct ids_group *group = self->group;
   ids_worker_use_ticket_locked(self);
@@ -36,14 +39,15 @@ static enum ids_poll run_locked(struct ids_worker *self) {
   while (answer == IDS_POLL_WORK) {
     self->is_released = false;
     ids_group_unlock(group);
-    if (next.worker != NULL)
-      pass_on(next);
+    pass_on(next);
     next.worker = NULL;
     ids_point("worker.work");
     group->ops->work(self);
     ids_group_lock(group);
     ids_assert(self->state == IDS_WORKER_RUNNING);
-    answer = group->ops->poll(self);
+    if (group->config.is_dedicated)
+      ids_worker_set_retiring_locked(self, true);
+    answer = self->is_retiring ? IDS_POLL_STOP : group->ops->poll(self);
   }
   return answer;
 }
@@ -59,17 +63,19 @@ static bool has_ticket(struct ids_worker *self) {
 
 /* Without the lock.  False when a ticket came and the rest was skipped. */
 static bool tidy_unless_wanted(struct ids_worker *self) {
-  do {
+  for (bool has_more = self->has_state;;) {
     ids_point("worker.collect");
     if (has_ticket(self))
       return false;
-  } while (self->group->ops->collect(self));
+    if (!has_more)
+      break;
+    has_more = self->group->ops->collect(self);
+  }
   ids_heap_collect();
-  ids_point("worker.purge");
-  ids_heap_purge();
   return true;
 }
 
+/* On its own thread: because it has a state, or is awake when it is visited. */
 static void release_locked(struct ids_worker *self) {
   struct ids_group *group = self->group;
   uint64_t visit = self->visit_asked;
@@ -80,20 +86,31 @@ static void release_locked(struct ids_worker *self) {
 
   ids_group_lock(group);
   if (is_whole) {
-    self->is_released = true;
     self->visit_served = visit;
-    group->counters.releases++;
-    ids_cond_broadcast(&group->changed);
+    ids_worker_released_locked(self);
+    if (group->visitors_count == 0)
+      ids_pass_owe_purge_locked(group, ids_now_ns());
   }
   ids_worker_set_state_locked(self, IDS_WORKER_PARKED);
 }
 
-/* The worker is EXITING: tidy everything, the lock dropped meanwhile. */
+/* The worker is EXITING: drop what is kept for it, the lock dropped meanwhile. */
+static void stop_locked(struct ids_worker *self) {
+  struct ids_group *group = self->group;
+  struct ids_wake next = { .worker = NULL };
+  if (ids_group_wants_wake_locked(group)) /* it does not take what is queued */
+    next = ids_group_grant_locked(group);
+  ids_group_unlock(group);
+  pass_on(next);
+  ids_point("worker.stop");
+  group->ops->stop(self);
+  ids_group_lock(group);
+}
+
+/* Then what its heap has. */
 static void tidy_to_leave_locked(struct ids_worker *self) {
   struct ids_group *group = self->group;
   ids_group_unlock(group);
-  ids_point("worker.stop");
-  group->ops->stop(self);
   ids_heap_collect();
   ids_point("worker.purge");
   ids_heap_purge();
@@ -110,152 +127,310 @@ static void park_locked(struct ids_worker *self) {
   self->release_at_ns = config->idle_exit_ns <= config->idle_release_ns
                           ? IDS_NEVER
                           : ids_after_ns(self->parked_at_ns, config->idle_release_ns);
+  self->has_state = self->group->ops->has_state(self);
   ids_worker_set_idle_locked(self, IDS_WORKER_PARKED);
+  ids_worker_set_awaits_pass_locked(self, !self->is_released && !self->has_state &&
+                                            self->release_at_ns != IDS_NEVER);
 }
 
+static void unpark_locked(struct ids_worker *self) {
+  ids_worker_set_awaits_pass_locked(self, false);
+  ids_pass_hand_over_locked(self);
+}
+
+/* When it has to release on its own thread. */
 static uint64_t release_due_ns(const struct ids_worker *self) {
   if (self->visit_asked > self->visit_served)
     return 0;
-  return self->is_released ? IDS_NEVER : self->release_at_ns;
+  return self->is_released || !self->has_state ? IDS_NEVER : self->release_at_ns;
 }
 
-/*
- * Decide whether the thread leaves, in one critical section with publishing it.
- *
- * The last worker that has a thread for certain does not leave work alone while another
- * one is being started for it: whoever queued it may rely on a thread that the system
- * then refuses.  In that case the refused worker's ticket comes here.
- */
-static bool leaves_locked(struct ids_worker *self) {
-  struct ids_group *group = self->group;
-  while (!self->has_ticket && ids_group_launching_count_locked(group) > 0 &&
-         ids_group_live_count_locked(group) == 1 && group->ops->has_work(group))
-    ids_group_wait_locked(group, IDS_NEVER);
-  if (self->has_ticket)
-    return false;
-  if (!group->is_stopping)
-    group->counters.exits++;
-  return true;
+static void sleep_locked(struct ids_worker *self, uint64_t deadline_ns) {
+  ids_group_check_locked(self->group);
+  ids_cond_wait(&self->wake, &self->group->lock, deadline_ns);
+  ids_pass_wakes_locked(self);
 }
 
-/* Wait for a ticket.  False when the thread has to leave instead. */
+/* Somebody else has its heap in hand. */
+static void await_return_locked(struct ids_worker *self) {
+  self->awaits_return = true;
+  while (self->state == IDS_WORKER_RELEASING)
+    sleep_locked(self, IDS_NEVER);
+  self->awaits_return = false;
+}
+
+/* Wait for a ticket.  False when the thread has to leave instead: it is EXITING. */
 static bool wait_locked(struct ids_worker *self) {
   park_locked(self);
-  while (!self->has_ticket) {
+  for (;;) {
+    if (self->state == IDS_WORKER_RELEASING)
+      await_return_locked(self);
     uint64_t now_ns = ids_now_ns();
     uint64_t release_ns = release_due_ns(self);
-    if (release_ns <= now_ns) {
+    if (self->is_retiring) {
+      break;
+    } else if (self->has_ticket) {
+      unpark_locked(self);
+      return true;
+    } else if (release_ns <= now_ns) {
       release_locked(self);
     } else if (self->exit_at_ns <= now_ns) {
-      ids_worker_set_state_locked(self, IDS_WORKER_EXITING);
-      tidy_to_leave_locked(self);
-      if (leaves_locked(self))
-        return false;
-      ids_worker_set_state_locked(self, IDS_WORKER_PARKED);
+      break;
+    } else if (ids_pass_is_mine_locked(self, now_ns)) {
+      ids_pass_run_locked(self);
     } else {
-      ids_group_check_locked(self->group);
-      ids_cond_wait(&self->wake, &self->group->lock, ids_earlier_ns(release_ns, self->exit_at_ns));
+      uint64_t own_ns = ids_earlier_ns(release_ns, self->exit_at_ns);
+      sleep_locked(self, ids_pass_sleeps_until_locked(self, own_ns));
     }
   }
-  return true;
+  ids_worker_set_state_locked(self, IDS_WORKER_EXITING);
+  unpark_locked(self);
+  return false;
 }
 
 /* ---------------------------------------------------------------- leaving */
 
 /*
+ * The last worker that has a thread for certain does not leave work alone while another
+ * one is being started for it: whoever queued it may rely on a thread that the system
+ * then refuses.  In that case the refused worker's ticket comes here.
+ */
+static void await_launch_locked(struct ids_worker *self) {
+  struct ids_group *group = self->group;
+  while (!self->has_ticket && ids_group_launching_count_locked(group) > 0 &&
+         ids_group_live_count_locked(group) == 1 && group->ops->has_work(group))
+    ids_group_wait_locked(group, IDS_NEVER);
+}
+
+/*
  * The last statements of a thread.  A thread that has ended is joined by the
  * next one that leaves, the last one by the owner: so at most one is waiting to
- * be joined, and nobody waits for long.
+ * be joined, and nobody waits for long.  Until then it may touch the group.
  */
-static void leave_unlock(struct ids_worker *self) {
-  struct ids_group *group = self->group;
-  ids_assert(self->state == IDS_WORKER_EXITING && !self->has_ticket);
-  self->visit_served = self->visit_asked;
-  self->is_released = false; /* the next thread has a heap of its own */
-  ids_worker_set_state_locked(self, group->is_stopping ? IDS_WORKER_GONE : IDS_WORKER_ABSENT);
-  bool frees_group = group->is_orphaned && group->threads_count == 0;
-  bool joins = group->has_departed;
-  struct ids_thread earlier = group->departed;
-  group->has_departed = !frees_group;
-  group->departed = self->thread;
+static void depart_unlock(struct ids_group *group, struct ids_thread thread, bool has_retired) {
+  bool frees_group = group->is_orphaned && ids_group_is_deserted_locked(group);
+  struct ids_departed earlier = group->departed;
+  group->departed =
+    (struct ids_departed){ .thread = thread, .is_there = !frees_group, .has_retired = has_retired };
   ids_cond_broadcast(&group->changed);
   ids_group_unlock(group);
 
-  if (joins)
-    ids_thread_join(&earlier);
+  if (earlier.is_there)
+    ids_group_join(group, earlier);
   if (frees_group) {
     ids_thread_detach_self();
     group->ops->orphaned(group);
   }
 }
 
+static void worker_main(void *context);
+
+static int start_thread(struct ids_worker *self) {
+  const struct ids_group_config *config = &self->group->config;
+  return ids_thread_start(&self->thread,
+                          &(struct ids_thread_config){ .main = worker_main,
+                                                       .context = self,
+                                                       .name = config->name,
+                                                       .stack_size = config->stack_size },
+                          "worker.thread");
+}
+
+/* The next thread has a heap and a state of its own. */
+static void forget_thread_locked(struct ids_worker *self) {
+  self->visit_served = self->visit_asked;
+  self->is_released = false;
+  self->heap = NULL;
+}
+
+static void give_up_place_locked(struct ids_worker *self) {
+  struct ids_group *group = self->group;
+  forget_thread_locked(self);
+  if (!group->is_stopping && !self->is_retiring)
+    group->counters.exits++;
+  self->is_retiring = false;
+  ids_worker_set_state_locked(self, group->is_stopping ? IDS_WORKER_GONE : IDS_WORKER_ABSENT);
+}
+
+/* A ticket came for the place of a worker that retires.  Whether its thread may end. */
+static bool succeed_locked(struct ids_worker *self) {
+  struct ids_group *group = self->group;
+  forget_thread_locked(self);
+  ids_worker_begin_succession_locked(self);
+  ids_group_unlock(group);
+  ids_point("worker.succeed");
+  bool has_successor = start_thread(self) == 0;
+  ids_group_lock(group);
+  ids_worker_end_succession_locked(self, has_successor);
+  return has_successor;
+}
+
+/* The worker goes on after all, with a ticket, as if its thread were new. */
+static void stay_locked(struct ids_worker *self) {
+  ids_worker_set_retiring_locked(self, false);
+  ids_group_unlock(self->group);
+  self->group->ops->start(self);
+  ids_group_lock(self->group);
+  self->heap = ids_heap_own();
+  if (self->state == IDS_WORKER_EXITING)
+    ids_worker_set_state_locked(self, IDS_WORKER_PARKED);
+}
+
+/*
+ * The worker is EXITING.  Decide whether its thread ends, in one critical section with
+ * publishing it.  False: it stays, the lock is held.
+ */
+static bool leave_unlock(struct ids_worker *self) {
+  struct ids_group *group = self->group;
+  ids_assert(self->state == IDS_WORKER_EXITING);
+  stop_locked(self);
+  uint64_t visit;
+  do {
+    visit = self->visit_asked;
+    tidy_to_leave_locked(self);
+    await_launch_locked(self);
+    /* Asked meanwhile: what was freed before that is tidied too, unless the worker stays
+     * and owes the visit. */
+  } while (self->visit_asked > visit && (!self->has_ticket || self->is_retiring));
+
+  struct ids_thread thread = self->thread;
+  bool has_retired = self->is_retiring;
+  if (self->has_ticket) {
+    bool has_successor = has_retired && !group->is_stopping && succeed_locked(self);
+    if (!has_successor) {
+      stay_locked(self);
+      return false;
+    }
+  } else {
+    give_up_place_locked(self);
+  }
+  ids_pass_follows_exit_locked(group, ids_now_ns());
+  depart_unlock(group, thread, has_retired);
+  return true;
+}
+
 static void worker_main(void *context) {
   struct ids_worker *self = context;
   ids_tls_set(IDS_TLS_WORKER, self);
+  void *heap = ids_heap_own();
+  self->group->ops->start(self);
   ids_group_lock(self->group);
+  self->heap = heap;
   for (;;) {
-    if (run_locked(self) == IDS_POLL_STOP) {
+    if (run_locked(self) == IDS_POLL_STOP)
       ids_worker_set_idle_locked(self, IDS_WORKER_EXITING);
-      tidy_to_leave_locked(self);
-      break;
-    }
-    if (!wait_locked(self))
-      break;
+    else if (wait_locked(self))
+      continue;
+    if (leave_unlock(self))
+      return;
   }
-  leave_unlock(self);
 }
 
 /* --------------------------------------------------------------- the group */
 
 int ids_wake_deliver(struct ids_wake wake) {
-  struct ids_worker *worker = wake.worker;
   if (wake.from == IDS_WORKER_PARKED) {
     ids_point("worker.signal");
-    ids_cond_signal(&worker->wake);
+    ids_cond_signal(&wake.worker->wake);
   } else if (wake.from == IDS_WORKER_ABSENT) {
-    const struct ids_group_config *config = &worker->group->config;
     ids_point("worker.start");
-    return ids_thread_start(&worker->thread,
-                            &(struct ids_thread_config){ .main = worker_main,
-                                                         .context = worker,
-                                                         .name = config->name,
-                                                         .stack_size = config->stack_size },
-                            "worker.thread");
+    return start_thread(wake.worker);
   }
-  /* RELEASING and EXITING workers are awake and will see the ticket. */
+  /* RELEASING and EXITING workers are awake, or will be woken when they are given back. */
   return 0;
 }
 
-uint64_t ids_group_visit_locked(struct ids_group *self) {
+void ids_worker_retire(struct ids_worker *self) {
+  ids_group_lock(self->group);
+  bool may_retire = self->state != IDS_WORKER_ABSENT && self->state != IDS_WORKER_STARTING &&
+                    self->state != IDS_WORKER_GONE;
+  if (may_retire && !self->group->is_stopping) /* else it leaves as it is */
+    ids_worker_set_retiring_locked(self, true);
+  ids_cond_signal(&self->wake);
+  ids_group_unlock(self->group);
+}
+
+int ids_group_start_locked(struct ids_group *self, unsigned workers_count) {
+  int status = 0;
+  for (; status == 0 && workers_count > 0; workers_count--) {
+    struct ids_worker *worker = ids_group_first_wakeable_locked(self, IDS_WORKER_ABSENT);
+    if (worker == NULL)
+      break;
+    struct ids_wake wake = ids_worker_grant_locked(worker);
+    ids_group_unlock(self);
+    status = ids_wake_deliver(wake);
+    ids_group_lock(self);
+    if (status != 0)
+      ids_worker_launch_failed_locked(worker);
+  }
+  return status;
+}
+
+void ids_group_wake_all_locked(struct ids_group *self) {
+  for (unsigned i = 0; i < self->config.workers_max; i++) {
+    struct ids_worker *worker = &self->workers[i];
+    if (worker->state == IDS_WORKER_ABSENT || !ids_worker_is_wakeable_locked(worker))
+      continue;
+    ids_worker_grant_locked(worker);
+    ids_cond_signal(&worker->wake);
+  }
+}
+
+/* ------------------------------------------------------------------- visits */
+
+/* Ask everybody; those that have to do it themselves are woken.  Who has no thread has
+ * nothing to do, also if it has one by the time that this visit is made. */
+static uint64_t ask_for_visits_locked(struct ids_group *self) {
   uint64_t number = ++self->visits_count;
   for (unsigned i = 0; i < self->config.workers_max; i++) {
     struct ids_worker *worker = &self->workers[i];
-    if (worker->state == IDS_WORKER_ABSENT || worker->state == IDS_WORKER_GONE)
-      continue;
     worker->visit_asked = number;
-    if (worker->state == IDS_WORKER_PARKED)
+    if (worker->state == IDS_WORKER_ABSENT || worker->state == IDS_WORKER_GONE)
+      worker->visit_served = number;
+    if (worker->state == IDS_WORKER_PARKED && worker->has_state)
       ids_cond_signal(&worker->wake);
   }
   return number;
 }
 
-struct ids_visits ids_group_visits_locked(const struct ids_group *self, uint64_t number) {
-  struct ids_visits visits = { 0 };
+/* Give up the heaps of those that need not be woken for it. */
+static void visit_parked_locked(struct ids_group *self, uint64_t number) {
   for (unsigned i = 0; i < self->config.workers_max; i++) {
-    const struct ids_worker *worker = &self->workers[i];
-    if (worker->visit_asked < number)
-      continue;
-    if (worker->visit_served >= number)
-      visits.visited_count++;
-    else
-      visits.pending_count++;
+    struct ids_worker *worker = &self->workers[i];
+    if (worker->state == IDS_WORKER_PARKED && worker->visit_served < number && !worker->has_state &&
+        !worker->has_ticket && !worker->is_retiring)
+      ids_worker_give_up_locked(worker);
   }
-  return visits;
 }
 
+static unsigned count_pending_locked(const struct ids_group *self, uint64_t number) {
+  unsigned count = 0;
+  for (unsigned i = 0; i < self->config.workers_max; i++)
+    count += self->workers[i].visit_served < number;
+  return count;
+}
+
+struct ids_visits ids_group_visit(struct ids_group *self, uint64_t deadline_ns) {
+  ids_group_lock(self);
+  uint64_t number = ask_for_visits_locked(self);
+  unsigned asked_count = count_pending_locked(self, number), pending_count;
+  self->visitors_count++;
+  visit_parked_locked(self, number);
+  while ((pending_count = count_pending_locked(self, number)) > 0 && ids_now_ns() < deadline_ns) {
+    ids_group_wait_locked(self, deadline_ns);
+    visit_parked_locked(self, number);
+  }
+  self->visitors_count--;
+  ids_group_unlock(self);
+  return (struct ids_visits){ .visited_count = asked_count - pending_count,
+                              .pending_count = pending_count };
+}
+
+/* ----------------------------------------------------------------- stopping */
+
 /*
- * A worker without a thread is gone at once.  One that is tidying to leave will
- * see is_stopping; every other one polls, and is told by that poll.
+ * A worker without a thread is gone at once.  One that retires or is tidying to leave
+ * will see is_stopping, and would tidy twice if it had to use a ticket first; every other
+ * one polls, and is told by that poll.
  */
 void ids_group_stop_locked(struct ids_group *self) {
   self->is_stopping = true;
@@ -264,20 +439,9 @@ void ids_group_stop_locked(struct ids_group *self) {
     if (worker->state == IDS_WORKER_ABSENT)
       ids_worker_set_state_locked(worker, IDS_WORKER_GONE);
     bool is_waiting = worker->state == IDS_WORKER_PARKED || worker->state == IDS_WORKER_RELEASING;
-    if (is_waiting && !worker->has_ticket) {
+    if (is_waiting && !worker->has_ticket && !worker->is_retiring) {
       ids_worker_grant_locked(worker);
       ids_cond_signal(&worker->wake);
     }
   }
-}
-
-void ids_group_join(struct ids_group *self) {
-  ids_group_lock(self);
-  ids_assert_equal(self->threads_count, 0);
-  bool joins = self->has_departed;
-  struct ids_thread last = self->departed;
-  self->has_departed = false;
-  ids_group_unlock(self);
-  if (joins)
-    ids_thread_join(&last);
 }

@@ -8,22 +8,26 @@
  *     use the ticket                     RUNNING
  *     while poll() == WORK               each poll but the first follows a job
  *       work()
+ *       stop if it retires
  *     park: fix parked_at and with it release_at and exit_at    PARKED
  *     until there is a ticket
- *       at release_at, or when visited:  RELEASING, lock dropped, then PARKED
- *       at exit_at:                      EXITING, lock dropped, then ABSENT
- *       else sleep until the next of the two
+ *       until it is given back:          RELEASING, claimed by somebody else: sleep
+ *       when it retires or at exit_at:   EXITING, lock dropped, then ABSENT
+ *       at release_at, if it has a state, or when visited:
+ *                                        RELEASING, lock dropped, then PARKED
+ *       when the group's pass is due and this worker's to make: the same
+ *       else sleep until the next of them
  *
  * The deadlines are fixed once: neither the time that a release takes nor a
  * wake without a ticket moves them.  A wake without a ticket leads to no poll.
  * A release is made once for each new thread and each time the worker had work, and
- * whenever a visit asks for one; on its own account not when idle_exit comes first.  A ticket that
- * comes during a release is seen between two steps of it: the rest of the release is skipped.
+ * whenever a visit asks for one; on its own account not when idle_exit comes first.  A
+ * ticket that comes during a release is seen between two steps of it: the rest is skipped.
  */
 #ifndef IDS_WORKER_H
 #define IDS_WORKER_H
 
-#include "group.h"
+#include "pass.h"
 
 /*
  * Bring a ticket to its worker: signal it, or start its thread.  Without the
@@ -35,21 +39,27 @@ int ids_wake_deliver(struct ids_wake wake);
 /* The worker whose thread calls, or NULL. */
 struct ids_worker *ids_worker_current(void);
 
-/*
- * Ask every worker that has a thread to release, parked or not; no ticket is
- * given and no poll made.  The number to ask ids_group_visits_locked() for.
- */
-uint64_t ids_group_visit_locked(struct ids_group *self);
+/* Any thread: the worker takes no further job.  Nothing happens to one without a thread. */
+void ids_worker_retire(struct ids_worker *self);
+
+/* Start threads for so many workers, or for all that have none.  The lock is dropped
+ * meanwhile.  0, or what the system refused the first one with that it refused. */
+int ids_group_start_locked(struct ids_group *self, unsigned workers_count);
+/* A ticket for every worker that has a thread and does not run. */
+void ids_group_wake_all_locked(struct ids_group *self);
 
 struct ids_visits {
   unsigned visited_count; /* have released, or left, since they were asked */
   unsigned pending_count; /* have a thread and have not yet released */
 };
-struct ids_visits ids_group_visits_locked(const struct ids_group *self, uint64_t number);
+/*
+ * Without the lock: every worker that has a thread releases, parked or not; no ticket is
+ * given and no poll made.  Returns when they have, or after the deadline, and leaves the
+ * purge to the caller.
+ */
+struct ids_visits ids_group_visit(struct ids_group *self, uint64_t deadline_ns);
 
 /* Tell every worker to stop when its poll says so.  They leave by themselves. */
 void ids_group_stop_locked(struct ids_group *self);
-/* Without the lock, when no thread is left: join the last of them. */
-void ids_group_join(struct ids_group *self);
 
 #endif

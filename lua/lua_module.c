@@ -53,6 +53,15 @@ static int module_thread_idle(lua_State *L) {
   return 0;
 }
 
+/* idlesched.retire(): in a job, its worker takes no further one */
+static int module_retire(lua_State *L) {
+  idlesched_worker *worker = idlesched_worker_current();
+  if (worker == NULL)
+    return luaL_error(L, "retire() is for jobs: this thread is no worker");
+  idlesched_worker_retire(worker);
+  return 0;
+}
+
 /* idlesched.is_error(value) -> whether it is an error object of this module */
 static int module_is_error(lua_State *L) {
   luaL_checkany(L, 1);
@@ -70,6 +79,7 @@ static const luaL_Reg functions[] = {
   { "pool", lids_pool_new },
   { "eager_purge", lids_guard_eager_purge },
   { "thread_idle", module_thread_idle },
+  { "retire", module_retire },
   { "memory", module_memory },
   { "cpus", module_cpus },
   { "now", module_now },

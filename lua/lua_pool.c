@@ -29,7 +29,8 @@ static struct pool *check_pool(lua_State *L) {
 
 /* --------------------------------------------------------------------- new */
 
-static const char *const option_names[] = { "name", "workers", "idle_release", "idle_exit", NULL };
+static const char *const option_names[] = { "name",      "workers",   "idle_release",
+                                            "idle_exit", "dedicated", NULL };
 
 /* What 0 seconds mean here is not what 0 means in a C configuration. */
 static uint64_t at_once(uint64_t duration_ns) {
@@ -61,6 +62,7 @@ int lids_pool_new(lua_State *L) {
     .idle_release_ns = at_once(lids_option_duration_ns(L, 1, "idle_release", 100 * IDLESCHED_MS)),
     .idle_exit_ns = at_once(lids_option_duration_ns(L, 1, "idle_exit", 10 * IDLESCHED_S)),
     .name = lids_option_string(L, 1, "name", "pool"),
+    .is_dedicated = lids_option_boolean(L, 1, "dedicated", false),
   };
   struct pool *self = push_pool(L);
   int handle = lua_gettop(L);
@@ -172,7 +174,7 @@ static int pool_stats(lua_State *L) {
   struct pool *self = check_pool(L);
   idlesched_pool_stats stats;
   idlesched_pool_stats_read(self->core, &stats);
-  lua_createtable(L, 0, 9);
+  lua_createtable(L, 0, 12);
   push_worker_numbers(L, &stats);
   lua_setfield(L, -2, "workers");
   push_job_numbers(L, &stats);
@@ -183,6 +185,9 @@ static int pool_stats(lua_State *L) {
   lids_set_integer(L, "starts_refused", stats.starts_refused);
   lids_set_integer(L, "releases", stats.releases);
   lids_set_integer(L, "exits", stats.exits);
+  lids_set_integer(L, "retires", stats.retires);
+  lids_set_integer(L, "tickets_lost", stats.tickets_lost);
+  lids_set_integer(L, "passes", stats.passes);
   lids_set_integer(L, "purges", stats.purges);
   return 1;
 }
@@ -194,6 +199,28 @@ static int pool_active(lua_State *L) {
   idlesched_pool_stats_read(self->core, &stats);
   lua_pushinteger(L, stats.active);
   return 1;
+}
+
+/* pool:audit() -> true | false, findings: whether the book-keeping adds up */
+static int pool_audit(lua_State *L) {
+  struct pool *self = check_pool(L);
+  idlesched_audit audit;
+  unsigned broken_count = idlesched_pool_audit(self->core, &audit);
+  lua_pushboolean(L, broken_count == 0);
+  if (broken_count == 0)
+    return 1;
+  unsigned told_count = broken_count < IDLESCHED_FINDINGS_MAX ? broken_count
+                                                              : IDLESCHED_FINDINGS_MAX;
+  lua_createtable(L, (int)told_count, 0);
+  for (unsigned i = 0; i < told_count; i++) {
+    lua_createtable(L, 0, 3);
+    lua_pushstring(L, audit.findings[i].rule);
+    lua_setfield(L, -2, "rule");
+    lids_set_integer(L, "left", audit.findings[i].left);
+    lids_set_integer(L, "right", audit.findings[i].right);
+    lua_rawseti(L, -2, (lua_Integer)i + 1);
+  }
+  return 2;
 }
 
 static int pool_tostring(lua_State *L) {
@@ -260,7 +287,7 @@ static int pool_gc(lua_State *L) {
 static const luaL_Reg methods[] = {
   { "submit", pool_submit },   { "wait", pool_wait },   { "start_workers", pool_start_workers },
   { "release", pool_release }, { "stats", pool_stats }, { "active", pool_active },
-  { "close", pool_close },     { NULL, NULL },
+  { "audit", pool_audit },     { "close", pool_close }, { NULL, NULL },
 };
 
 static const luaL_Reg metamethods[] = {

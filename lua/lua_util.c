@@ -189,6 +189,15 @@ const char *lids_option_string(lua_State *L, int index, const char *name, const 
   return lua_tostring(L, -1);
 }
 
+bool lids_option_boolean(lua_State *L, int index, const char *name, bool absent) {
+  int type = push_option(L, index, name);
+  if (type == LUA_TNIL)
+    return absent;
+  if (type != LUA_TBOOLEAN)
+    option_error(L, index, name, "true or false");
+  return lua_toboolean(L, -1);
+}
+
 /* ------------------------------------------------------------------ status */
 
 static const char *reason(int status) {

@@ -6,32 +6,37 @@
 --
 --   lua5.4 scripts/check_layers.lua [--draw] [FOLDER...]
 --
--- The folders are those named core and lua beside scripts/, or the ones given, which must
--- be called so too.  Each offender is printed as `file:line: what is wrong`; exit code 0
+-- The folders are those named core, core/sim and lua beside scripts/, or the ones given,
+-- which must be called so too.  Each offender is printed as `file:line: what is wrong`; exit code 0
 -- if there is none, 1 if there is one, 2 for a wrong call.  --draw prints the layers.
 
 -- From the bottom up.  Modules of one layer do not know each other.  A new file in core/
 -- needs a place here, and its spec a file in spec/core.
 local layers = {
   { "base" },
-  { "status", "list" },
+  { "status", "list", "failure" },
   { "plat" },
+  { "fork" },
   { "heap" },
   { "option" },
-  { "eager_purge" },
+  { "eager_purge", "thread" },
   { "group" },
+  { "pass" },
   { "worker" },
   { "queue", "job" },
   { "pool" },
   { "release" },
-  { "stats" },
+  { "stats", "audit" },
   { "idlesched" },
 }
+
+-- The simulated machine's types, the one thing of core/sim that the core sees: in plat.h.
+local simulated_types = "sim/plat_types_sim.h"
 
 -- The public header defines types that jobs are made of: whoever is at this layer or above
 -- may include it, as it declares only and what it declares is defined at the top.
 local public_headers = { ["idlesched.h"] = true, ["idlesched_version.h"] = true }
-local public_from = "job"
+local public_from = "failure"
 
 -- A module is its header and one file, or one for each system: plat_posix.c, heap_system.c.
 -- These two are where the machine is: the others see of it what the language has.
@@ -98,6 +103,8 @@ local function check_core_include(path, module, line, quote, name)
     if not reaches_the_system[module] and not language_headers[name] then
       offend(path, line, "includes <%s>: the machine is asked through plat.h or heap.h only", name)
     end
+  elseif name == simulated_types and module == "plat" then
+    return
   elseif name:find("/") then
     offend(path, line, 'includes "%s": a core file includes files of core/ only, by name', name)
   elseif public_headers[name] then
@@ -145,6 +152,22 @@ local function check_lua(folder)
   end
 end
 
+-- The simulated machine is a plat and a heap: it knows what they do, and nothing above.
+local function check_sim(folder)
+  local own = {}
+  for _, file in ipairs(files_in(folder)) do
+    own[file] = true
+  end
+  for file in pairs(own) do
+    for line, quote, name in includes_of(folder .. "/" .. file) do
+      local module = quote == '"' and not own[name] and module_of(name)
+      if quote == '"' and not own[name] and (not module or level_of[module] > level_of.heap) then
+        offend(folder .. "/" .. file, line, 'includes "%s", which is above heap', name)
+      end
+    end
+  end
+end
+
 -- What a module is for, in the words of its header: `name.h - words`.
 local function purpose_of(folder, module)
   local file = io.open(("%s/%s.h"):format(folder, module))
@@ -165,10 +188,11 @@ local function draw(folder)
     end
   end
   print(("\nThe public header idlesched.h may be included from %s upwards."):format(public_from))
+  print("core/sim/ is another plat and heap, and includes nothing above them.")
   print("lua/ includes it, Lua's headers, its own, and nothing else of the core.")
 end
 
-local checks = { core = check_core, lua = check_lua }
+local checks = { core = check_core, sim = check_sim, lua = check_lua }
 
 local function refuse(text, ...)
   io.stderr:write("check_layers.lua: ", text:format(...), "\n")
@@ -189,12 +213,12 @@ local function main()
     end
   end
   if #folders == 0 then
-    folders = { root .. "/core", root .. "/lua" }
+    folders = { root .. "/core", root .. "/core/sim", root .. "/lua" }
   end
   for _, folder in ipairs(folders) do
     local name = folder:match("[^/]+$")
     if not checks[name] then
-      refuse("the folder is '%s'; expected one that is called core or lua", folder)
+      refuse("the folder is '%s'; expected one that is called core, sim or lua", folder)
     end
     if #files_in(folder) == 0 then
       refuse("there is no .c or .h file in '%s'", folder)

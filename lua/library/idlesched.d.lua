@@ -27,6 +27,11 @@ function idlesched.eager_purge() end
 ---The calling thread is about to be idle: release what its heap has cached.
 function idlesched.thread_idle() end
 
+---In a job: its worker takes no further job, closes its Lua state when this one has ended,
+---and ends its thread; a new worker takes its place when there is more to do. Raises outside
+---a job.
+function idlesched.retire() end
+
 ---What the kernel says that the process has in memory now. Takes about 0.1 ms.
 ---@return idlesched.Memory? memory nil where the system does not tell
 ---@return string? message
@@ -61,6 +66,9 @@ function idlesched.allocator() end
 ---@field idle_release? number|false
 ---Seconds without a job until a worker's thread ends; default 10, false = never.
 ---@field idle_exit? number|false
+---Each job has a worker of its own, with a fresh Lua state, which retires after it; default
+---false.
+---@field dedicated? boolean
 
 ---@class idlesched.Pool
 local Pool = {}
@@ -103,6 +111,12 @@ function Pool:stats() end
 ---Workers that run, or have been told to run. 0 for an idle pool.
 ---@return integer
 function Pool:active() end
+
+---Check the pool's book-keeping while it goes on: every wake is one poll, and workers and
+---jobs add up. False only if the library is broken or its memory was overwritten.
+---@return boolean ok
+---@return idlesched.Finding[]? findings what does not hold
+function Pool:audit() end
 
 ---Take no more jobs and end all workers. What is still queued at the time limit is
 ---cancelled. A second close only reports whether threads are left. Also what a <close>
@@ -185,9 +199,17 @@ function Guard:close() end
 ---@field polls integer polls made with a ticket
 ---@field starts integer threads started
 ---@field starts_refused integer threads that the system refused
----@field releases integer releases by workers
+---@field releases integer heaps of parked workers that were given up
 ---@field exits integer threads that ended after idle_exit
+---@field retires integer workers that retired, and whose thread has ended
+---@field tickets_lost integer wakes that were lost with a refused thread
+---@field passes integer passes of the pool's timer, each with one purge
 ---@field purges integer purges of the process, by whoever
+
+---@class idlesched.Finding
+---@field rule string the invariant: what should be equal to what
+---@field left integer
+---@field right integer
 
 ---@class idlesched.Error
 ---What happened: the job raised it; a value cannot travel; the worker had no memory.

@@ -16,7 +16,8 @@
 /* Not const: whether there are options is a case's choice. */
 extern struct ids_heap_ops __wrap_ids_heap_ops;
 
-static _Atomic unsigned collects_count, purges_count, purging_count, purging_max, writes_count;
+static _Atomic unsigned collects_count, abandons_count, purges_count, purging_count, purging_max,
+  writes_count;
 static _Atomic unsigned freed_number, purged_number;
 
 /* A plain variable, like the real one's: writers must not race.  Readers do. */
@@ -59,6 +60,10 @@ void heap_fake_diary_clear(void) {
 
 unsigned heap_fake_collects_count(void) {
   return atomic_load(&collects_count);
+}
+
+unsigned heap_fake_abandons_count(void) {
+  return atomic_load(&abandons_count);
 }
 
 unsigned heap_fake_purges_count(void) {
@@ -107,6 +112,18 @@ static void collect(void) {
   heap_fake_diary_add('c');
 }
 
+/* A thread's heap is a number of the thread's own. */
+static void *own(void) {
+  static _Thread_local char heap;
+  return &heap;
+}
+
+static void abandon(void *heap) {
+  (void)heap;
+  atomic_fetch_add(&abandons_count, 1);
+  heap_fake_diary_add('a');
+}
+
 static void purge(void) {
   unsigned purges_up_to = atomic_load(&freed_number);
   unsigned purging = atomic_fetch_add_explicit(&purging_count, 1, memory_order_relaxed) + 1;
@@ -144,6 +161,8 @@ struct ids_heap_ops __wrap_ids_heap_ops = {
   .resize = realloc,
   .free = free,
   .collect = collect,
+  .own = own,
+  .abandon = abandon,
   .purge = purge,
   .has_options = true,
   .option_get = option_get,

@@ -6,8 +6,8 @@
  * to the call, under every sanitizer and in every build.  It has one option, the delay
  * of purges, with the default of the real one.
  *
- * The diary has one letter for each call: c collect, p purge, g option read, s option
- * written; a case adds letters of its own for what happened between.
+ * The diary has one letter for each call: c collect, a abandon (a heap given up for its owner), p
+ * purge, g option read, s option written; a case adds letters of its own for what happened between.
  */
 #ifndef IDLESCHED_SPEC_HEAP_FAKE_H
 #define IDLESCHED_SPEC_HEAP_FAKE_H
@@ -18,6 +18,7 @@
 #define HEAP_FAKE_DELAY_DEFAULT_MS 1000
 
 unsigned heap_fake_collects_count(void);
+unsigned heap_fake_abandons_count(void);
 unsigned heap_fake_purges_count(void);
 /* Most purges that were ever under way at the same time. */
 unsigned heap_fake_purges_at_once_max(void);

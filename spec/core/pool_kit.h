@@ -26,6 +26,12 @@ struct ids_worker worker_of(idlesched_pool *pool, unsigned index);
 /* Signal a worker's condition without a ticket, as a system may do at any time. */
 void wake_for_nothing(idlesched_pool *pool, unsigned index);
 
+/* A start hook: the worker has something to collect, so that its collect hook is called. */
+void give_data(idlesched_worker *worker, void *context);
+bool collect_nothing(idlesched_worker *worker, void *context);
+/* Workers that have to release on their own thread, as those with a script state do. */
+#define WITH_STATE .hooks = { .start = give_data, .collect = collect_nothing }
+
 /* What must hold of every snapshot, and what must hold once nothing is under way. */
 void check_stats_add_up(idlesched_pool *pool);
 void check_tickets_add_up(idlesched_pool *pool);

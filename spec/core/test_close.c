@@ -321,6 +321,7 @@ SPEC(a_close_meets_an_exit, "C3 a worker that leaves by itself while close runs 
 SPEC(a_close_meets_a_release, "C3 a worker that releases while close runs is gone right after") {
   close_while_worker_is_at("worker.collect",
                            &(idlesched_pool_config){ .workers_max = 2,
+                                                     WITH_STATE,
                                                      .idle_release_ns = IDLESCHED_AT_ONCE,
                                                      .idle_exit_ns = IDLESCHED_NEVER });
 }

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_plat.c - the platform: one monotonic clock, deadlines that are moments of it, and
- * misuse of a lock that aborts.
+ * test_plat.c - the platform: one monotonic clock, deadlines that are moments of it, words
+ * to sleep on, forks that are counted, and misuse of a lock that aborts.
  */
 #include "plat.h"
 
+#include <limits.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "harness.h"
 #include "idlesched.h"
@@ -48,6 +51,8 @@ SPEC(a_wait_for_a_moment_that_has_passed, "G6 a wait for a moment that has passe
   ids_cond_deinit(&cond);
 }
 
+/* ------------------------------------------------------------------ threads */
+
 struct start {
   struct ids_thread handle;
   uint32_t is_over;
@@ -86,6 +91,185 @@ SPEC(threads_are_joined_or_detached,
     CHECK_EQ_PTR(ids_tls_get(IDS_TLS_WORKER), NULL);
   }
 }
+
+/* ------------------------------------------------------------------- futex */
+
+SPEC(a_word_that_has_changed_is_not_slept_on,
+     "plat: a futex wait comes back at once when the word is not the expected one") {
+  uint32_t word = 5;
+  errno = EDOM;
+  ids_futex_wait(&word, 4, IDS_NEVER);
+  ids_futex_wait(&word, 6, ids_now_ns() + 1000 * IDS_S);
+  CHECK_EQ_INT(errno, EDOM);
+  CHECK_EQ_INT(word, 5);
+}
+
+SPEC(a_futex_wait_ends_at_its_moment,
+     "G6 a futex wait ends at its moment, and for one that has passed at once") {
+  uint32_t word = 5;
+  uint64_t deadline_ns = ids_now_ns() + 50 * IDS_MS;
+  unsigned waits_count = 0;
+  errno = EDOM;
+  ids_futex_wait(&word, 5, 0);
+  ids_futex_wait(&word, 5, ids_now_ns());
+  for (; ids_now_ns() < deadline_ns; waits_count++)
+    ids_futex_wait(&word, 5, deadline_ns);
+  CHECK_LE_INT(waits_count, 5);
+  CHECK_EQ_INT(errno, EDOM);
+}
+
+/* Threads that sleep on one word until it is theirs to go on. */
+struct sleepers {
+  uint32_t word;
+  uint64_t deadline_ns;
+  uint32_t awake_count;
+  uint32_t begun_count;
+  uint32_t system_ids[4]; /* the kernel's, of those that have begun */
+};
+
+static uint32_t add_one(uint32_t *word) {
+  uint32_t before;
+  do
+    before = ids_load_acquire(word);
+  while (!ids_store_if_equal(word, before, before + 1));
+  return before;
+}
+
+static void sleep_on_word(void *context) {
+  struct sleepers *self = context;
+  ids_store_release(&self->system_ids[add_one(&self->begun_count)], (uint32_t)gettid());
+  while (ids_load_acquire(&self->word) == 0 && ids_now_ns() < self->deadline_ns)
+    ids_futex_wait(&self->word, 0, self->deadline_ns);
+  add_one(&self->awake_count);
+}
+
+static void start_thread(struct ids_thread *thread, void (*main)(void *context), void *context) {
+  const struct ids_thread_config config = {
+    .main = main, .context = context, .name = "spec", .stack_size = 128 * 1024
+  };
+  REQUIRE_EQ_INT(ids_thread_start(thread, &config, "spec"), 0);
+}
+
+/* Asked of the kernel; the threads here sleep nowhere but on the word.  The state is the
+ * letter after the name, which is in parentheses and has none in it. */
+static bool is_asleep(pid_t system_id) {
+  char path[64], state = '?';
+  snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)system_id);
+  FILE *file = fopen(path, "r");
+  REQUIRE(file != NULL);
+  REQUIRE_EQ_INT(fscanf(file, "%*d (%*[^)]) %c", &state), 1);
+  fclose(file);
+  return state == 'S';
+}
+
+static unsigned asleep_count(struct sleepers *self, unsigned threads_count) {
+  unsigned count = 0;
+  for (unsigned i = 0; i < threads_count; i++) {
+    pid_t system_id = (pid_t)ids_load_acquire(&self->system_ids[i]);
+    count += system_id != 0 && is_asleep(system_id);
+  }
+  return count;
+}
+
+/* All are asleep when the word changes, so that only wakes can end their sleep. */
+static void wake_some(uint64_t deadline_ns, unsigned threads_count, unsigned wakes_at_once) {
+  struct ids_thread threads[4];
+  struct sleepers sleepers = { .deadline_ns = deadline_ns };
+  for (unsigned i = 0; i < threads_count; i++)
+    start_thread(&threads[i], sleep_on_word, &sleepers);
+  WAIT_UNTIL(asleep_count(&sleepers, threads_count) == threads_count, 10000);
+  ids_store_release(&sleepers.word, 1);
+  for (unsigned awake = 0; awake < threads_count;) {
+    ids_futex_wake(&sleepers.word, wakes_at_once);
+    awake = wakes_at_once < threads_count - awake ? awake + wakes_at_once : threads_count;
+    WAIT_UNTIL(ids_load_acquire(&sleepers.awake_count) >= awake, 10000);
+    CHECK_EQ_INT(ids_load_acquire(&sleepers.awake_count), awake);
+  }
+  for (unsigned i = 0; i < threads_count; i++)
+    ids_thread_join(&threads[i]);
+}
+
+SPEC(a_wake_ends_a_wait, "plat: a futex wake ends a wait, with a deadline or without one") {
+  for (unsigned i = 0; i < 50; i++) {
+    wake_some(IDS_NEVER, 1, 1);
+    wake_some(ids_now_ns() + 1000 * IDS_S, 1, 1);
+  }
+}
+
+SPEC(a_wake_wakes_as_many_as_it_is_told,
+     "plat: four sleepers are woken one by one, two by two, or all at once, and no others") {
+  for (unsigned i = 0; i < 20; i++) {
+    wake_some(IDS_NEVER, 4, 1);
+    wake_some(IDS_NEVER, 4, 2);
+    wake_some(IDS_NEVER, 4, UINT_MAX);
+  }
+}
+
+/* A change between the look at the word and the sleep must not be slept through. */
+SPEC(a_wake_that_races_the_sleep, "plat: a word that changes just before the sleep ends it") {
+  for (unsigned i = 0; i < 500; i++) {
+    struct ids_thread thread;
+    struct sleepers sleepers = { .deadline_ns = IDS_NEVER };
+    start_thread(&thread, sleep_on_word, &sleepers);
+    for (unsigned pause = 0; pause < i % 50; pause++)
+      ids_relax();
+    ids_store_release(&sleepers.word, 1);
+    ids_futex_wake(&sleepers.word, 1);
+    WAIT_UNTIL(ids_load_acquire(&sleepers.awake_count) == 1, 10000);
+    ids_thread_join(&thread);
+  }
+}
+
+SPEC(a_wake_without_sleepers, "plat: a futex wake that nobody sleeps for does nothing") {
+  uint32_t word = 0;
+  ids_futex_wake(&word, 1);
+  ids_futex_wake(&word, 0);
+  ids_futex_wake(&word, UINT_MAX);
+  CHECK_EQ_INT(word, 0);
+}
+
+static void set_word(void *word) {
+  ids_store_release(word, 1);
+}
+
+SPEC(a_spin_loop_lets_others_run, "plat: the body of a spin loop lets the others run") {
+  uint32_t word = 0;
+  struct ids_thread thread;
+  uint64_t deadline_ns = ids_now_ns() + 10 * IDS_S;
+  start_thread(&thread, set_word, &word);
+  while (ids_load_acquire(&word) == 0 && ids_now_ns() < deadline_ns)
+    ids_relax();
+  CHECK_EQ_INT(ids_load_acquire(&word), 1);
+  ids_thread_join(&thread);
+}
+
+/* ------------------------------------------------------------------- forks */
+
+/* What it is in a child, or in the child of one. */
+static uint32_t generation_after(unsigned forks_count) {
+  if (forks_count == 0)
+    return ids_fork_generation();
+  pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0)
+    _exit((int)generation_after(forks_count - 1));
+  int status;
+  REQUIRE_EQ_INT(waitpid(child, &status, 0), child);
+  REQUIRE(WIFEXITED(status));
+  return (uint32_t)WEXITSTATUS(status);
+}
+
+/* The case may be in a child itself, of the harness. */
+SPEC(forks_are_counted, "plat: a child counts one fork more than its parent, the parent none") {
+  uint32_t before = ids_fork_generation();
+  CHECK_LE_INT(before, 1);
+  CHECK_EQ_INT(generation_after(1), before + 1);
+  CHECK_EQ_INT(generation_after(1), before + 1);
+  CHECK_EQ_INT(generation_after(3), before + 3);
+  CHECK_EQ_INT(ids_fork_generation(), before);
+}
+
+/* ------------------------------------------------------------------ misuse */
 
 SPEC(locking_twice_aborts, "plat: locking a mutex twice is an assertion",
      .aborts_with = "!ids_mutex_is_mine(self)") {

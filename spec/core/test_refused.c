@@ -224,6 +224,7 @@ SPEC(refused_while_the_worker_releases,
      "G2 refused while the only worker releases: it takes the job") {
   refuse_while_worker_is_at("worker.collect",
                             &(idlesched_pool_config){ .workers_max = 2,
+                                                      WITH_STATE,
                                                       .idle_release_ns = IDLESCHED_AT_ONCE,
                                                       .idle_exit_ns = IDLESCHED_NEVER });
 }

@@ -29,7 +29,8 @@ static bool count_visit(idlesched_worker *worker, void *context) {
 /* Workers that release only when they are visited. */
 static idlesched_pool *visited_pool(unsigned workers_count) {
   idlesched_pool *pool = POOL(.workers_max = WORKERS, .idle_release_ns = IDLESCHED_NEVER,
-                              .idle_exit_ns = IDLESCHED_NEVER, .hooks = { .collect = count_visit });
+                              .idle_exit_ns = IDLESCHED_NEVER,
+                              .hooks = { .start = give_data, .collect = count_visit });
   REQUIRE_EQ_INT(idlesched_pool_start_workers(pool, workers_count), 0);
   WAIT_UNTIL(stats_of(pool).parked == workers_count, SOON_MS);
   return pool;
@@ -194,12 +195,12 @@ SPEC(releases_of_several_threads,
 SPEC(a_release_under_way_does_not_count,
      "B14 a release that had begun before the visit is repeated") {
   idlesched_pool *pool = visited_pool(1);
-  hold_at("worker.purge");
+  hold_at("worker.collect");
   pthread_t first = thread_run(release_pool, pool);
-  WAIT_UNTIL(hold_count("worker.purge") == 1, SOON_MS);
+  WAIT_UNTIL(hold_count("worker.collect") == 1, SOON_MS);
   pthread_t second = thread_run(release_pool, pool);
   WAIT_UNTIL(plat_waiting_count() == 2, SOON_MS);
-  hold_open("worker.purge");
+  hold_open("worker.collect");
   CHECK_EQ_INT((uintptr_t)thread_result(first), 1);
   CHECK_EQ_INT((uintptr_t)thread_result(second), 1);
   CHECK_EQ_INT(visits_of[0], 2);
@@ -209,7 +210,7 @@ SPEC(a_release_under_way_does_not_count,
 SPEC(a_wake_comes_before_a_visit,
      "B14 a job that comes during a visit runs first, the visit is made up") {
   struct door door = DOOR_CLOSED;
-  idlesched_pool *pool = POOL(.workers_max = 1, .idle_release_ns = IDLESCHED_NEVER);
+  idlesched_pool *pool = POOL(.workers_max = 1, .idle_release_ns = IDLESCHED_NEVER, WITH_STATE);
   REQUIRE_EQ_INT(idlesched_pool_start_workers(pool, 1), 0);
   WAIT_UNTIL(stats_of(pool).parked == 1, SOON_MS);
   hold_at("worker.collect");

@@ -263,3 +263,32 @@ SPEC(pools_come_and_go, "G3 pools made, used and destroyed on four threads, 600 
   for (unsigned i = 0; i < 4; i++)
     thread_result(threads[i]);
 }
+
+/* --------------------------------------------------- wakes among releases */
+
+/* One job at a time, at another moment of the release each time.  The workers do not
+ * leave, so no deadline of theirs mends a wake that was lost. */
+static void *submit_into_releases(void *pool) {
+  for (unsigned i = 0; i < 4000; i++) {
+    _Atomic unsigned count = 0;
+    REQUIRE_EQ_INT(idlesched_pool_submit(pool, count_up, &count), 0);
+    REQUIRE_EQ_INT(idlesched_pool_wait(pool, SOON_MS * IDLESCHED_MS), 0);
+    CHECK_EQ_INT(count, 1);
+    for (uint64_t end_ns = spec_now_ns() + i % 80 * IDLESCHED_US; spec_now_ns() < end_ns;)
+      continue;
+  }
+  return NULL;
+}
+
+SPEC(wakes_among_releases_are_not_lost, "A8 8000 wakes at all moments of a release: none is lost",
+     .limit_s = 60) {
+  idlesched_pool *pool = POOL(.workers_max = 2, .idle_release_ns = 20 * IDLESCHED_US,
+                              .idle_exit_ns = IDLESCHED_NEVER);
+  pthread_t threads[2];
+  for (unsigned i = 0; i < 2; i++)
+    threads[i] = thread_run(submit_into_releases, pool);
+  for (unsigned i = 0; i < 2; i++)
+    thread_result(threads[i]);
+  CHECK_GT_U64(stats_of(pool).releases, 0);
+  idlesched_pool_destroy(pool);
+}

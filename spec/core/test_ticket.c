@@ -26,7 +26,7 @@ SPEC(active_follows_tickets_and_polls,
      "A10 active: +1 for each wake given, -1 for each poll in vain") {
   struct door door = DOOR_CLOSED;
   idlesched_pool *pool = POOL(.workers_max = 3, .idle_release_ns = 20 * IDLESCHED_MS,
-                              .idle_exit_ns = IDLESCHED_NEVER);
+                              .idle_exit_ns = IDLESCHED_NEVER, WITH_STATE);
   CHECK_EQ_INT(stats_of(pool).active, 0);
 
   keep_busy(pool, &door, 2);
@@ -102,7 +102,7 @@ SPEC(an_unpaired_poll_aborts, "A10 a poll without a wake is an assertion",
 }
 
 SPEC(a_second_ticket_aborts, "A10 a second wake for one poll is an assertion",
-     .aborts_with = "assertion failed: may_be_woken(self)") {
+     .aborts_with = "assertion failed: ids_worker_is_wakeable_locked(self)") {
   idlesched_pool *pool = pool_with_one_parked();
   ids_worker_grant_locked(&pool->group.workers[0]);
   ids_worker_grant_locked(&pool->group.workers[0]);
@@ -279,8 +279,9 @@ static bool hold_first_worker(idlesched_worker *worker, void *context) {
 
 SPEC(parked_absent_releasing, "N3 wakes go to parked, then to absent, then to releasing workers") {
   struct door in_release = DOOR_CLOSED, in_job = DOOR_CLOSED;
-  idlesched_pool *pool = POOL(.workers_max = 3, .idle_release_ns = IDLESCHED_AT_ONCE,
-                              .hooks = { .collect = hold_first_worker, .context = &in_release });
+  idlesched_pool *pool =
+    POOL(.workers_max = 3, .idle_release_ns = IDLESCHED_AT_ONCE,
+         .hooks = { .start = give_data, .collect = hold_first_worker, .context = &in_release });
   REQUIRE_EQ_INT(idlesched_pool_start_workers(pool, 2), 0);
   WAIT_UNTIL(stats_of(pool).releases == 1 && door_inside_count(&in_release) == 1, SOON_MS);
   WAIT_UNTIL(stats_of(pool).parked == 1, SOON_MS);
@@ -355,7 +356,7 @@ SPEC(cold_workers_time_out, "G7 workers that are not needed time out while one h
 
 SPEC(a_worker_is_busy_from_its_wake, "C15 a worker counts as busy from the moment it got a job") {
   _Atomic unsigned count = 0;
-  idlesched_pool *pool = POOL(.workers_max = 1, .idle_release_ns = IDLESCHED_AT_ONCE);
+  idlesched_pool *pool = POOL(.workers_max = 1, .idle_release_ns = IDLESCHED_AT_ONCE, WITH_STATE);
   hold_at(IN_RELEASE);
   REQUIRE_EQ_INT(idlesched_pool_start_workers(pool, 1), 0);
   WAIT_UNTIL(hold_count(IN_RELEASE) == 1, SOON_MS);

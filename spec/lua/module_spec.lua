@@ -76,7 +76,8 @@ describe("module", function()
     end)
 
     it("names exactly the options of a pool", function()
-      local values = { name = "x", workers = 1, idle_release = 1, idle_exit = 1 }
+      local values =
+        { name = "x", workers = 1, idle_release = 1, idle_exit = 1, dedicated = false }
       assert.are.same(fields_in_types("idlesched.PoolOptions"), names_of(values))
       local pool <close> = idlesched.pool(values)
       assert.is_truthy(pool)

@@ -61,13 +61,14 @@ describe("pool", function()
         idle_relase = "idle_release",
         idleexit = "idle_exit",
         nmae = "name",
+        dedicate = "dedicated",
       }) do
         local text = ("unknown option '%s', did you mean '%s'?"):format(wrong, meant)
         check_misuse(text, function()
           idlesched.pool({ [wrong] = 1 })
         end)
       end
-      local known = "name, workers, idle_release, idle_exit"
+      local known = "name, workers, idle_release, idle_exit, dedicated"
       check_misuse("unknown option 'foo'; known are " .. known, function()
         idlesched.pool({ foo = 1 })
       end)
@@ -96,6 +97,8 @@ describe("pool", function()
         check(name, "1", seconds, "'1'")
         check(name, true, seconds, "true")
       end
+      check("dedicated", 1, "true or false", "1")
+      check("dedicated", "yes", "true or false", "'yes'")
       check("name", 1, "a string", "1")
       check("name", false, "a string", "false")
     end)

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+#include "audit.h"
+
+static void note(void *context, const char *rule, uint64_t left, uint64_t right) {
+  idlesched_audit *audit = context;
+  if (audit->broken_count < IDLESCHED_FINDINGS_MAX)
+    audit->findings[audit->broken_count] =
+      (idlesched_finding){ .rule = rule, .left = left, .right = right };
+  audit->broken_count++;
+}
+
+static void audit_jobs_locked(const struct idlesched_pool *pool, idlesched_audit *audit) {
+  uint64_t accounted = pool->queue.count + pool->jobs_running_count + pool->done_count +
+                       pool->failed_count + pool->cancelled_count;
+  if (pool->submitted_count != accounted)
+    note(audit, "J1 submitted = queued + running + done + failed + cancelled",
+         pool->submitted_count, accounted);
+  unsigned running_count = pool->group.in_state_count[IDS_WORKER_RUNNING];
+  if (pool->jobs_running_count > running_count)
+    note(audit, "J2 no more jobs run than workers: jobs, workers", pool->jobs_running_count,
+         running_count);
+}
+
+unsigned ids_audit_pool(struct idlesched_pool *pool, idlesched_audit *out) {
+  *out = (idlesched_audit){ .broken_count = 0 };
+  ids_mutex_lock(&pool->group.lock);
+  ids_group_audit_locked(&pool->group, note, out);
+  audit_jobs_locked(pool, out);
+  ids_mutex_unlock(&pool->group.lock); /* without the assertions: this is for telling */
+  return out->broken_count;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * pass.h - how the memory of a group's parked workers is given back.
+ *
+ * A worker for which the owner of the group keeps something (a script state, say) tidies
+ * it on its own thread, at its release time, and gives up its heap in the same go.  All
+ * others are not woken for it: their heaps are given up by a pass, on one thread, with
+ * one purge at the end for everybody.
+ *
+ * The timer
+ *
+ *   A group has one.  The parked worker that holds it sleeps until the next pass, besides
+ *   its own deadlines.  Whoever is about to sleep takes it when nobody has it, or when its
+ *   holder sleeps for longer than the next pass allows; who gets a ticket, exits or
+ *   retires hands it to the parked worker that will be needed last, and wakes that one
+ *   only if it sleeps for too long.  With no parked worker there is nothing to release,
+ *   and no timer.
+ *
+ * When
+ *
+ *   A pass is due when the first worker's release time has come, and waits for others that
+ *   follow within the window; so workers that parked at about the same time share one
+ *   purge.  The window is no longer than idle_release: then whoever will be in it has
+ *   parked by the time the first one is due, and no pass waits for nothing.
+ *
+ *   A later pass follows 0.9 s after each pass that gave something up, and each exit: what
+ *   others freed meanwhile lies free and is given back then, without claiming anybody.
+ *
+ * The pass
+ *
+ *   The thread that makes it claims itself, and then one worker after the other: claim,
+ *   give up the heap without the lock, give back.  Between two of them it looks for a
+ *   ticket of its own, and leaves the rest to the next holder.
+ */
+#ifndef IDS_PASS_H
+#define IDS_PASS_H
+
+#include "group.h"
+
+/* The group's next pass; IDS_NEVER: none is due. */
+uint64_t ids_pass_at_ns_locked(const struct ids_group *self);
+/* Whether this worker, which is parked and awake, is the one to make it now. */
+bool ids_pass_is_mine_locked(const struct ids_worker *self, uint64_t now_ns);
+/* Make it: the lock is dropped meanwhile, the worker is RELEASING and then PARKED. */
+void ids_pass_run_locked(struct ids_worker *self);
+
+/* The worker is about to sleep until then for reasons of its own.  Until when it has to,
+ * with the timer in view. */
+uint64_t ids_pass_sleeps_until_locked(struct ids_worker *self, uint64_t own_ns);
+/* It is awake. */
+void ids_pass_wakes_locked(struct ids_worker *self);
+/* It stops being parked. */
+void ids_pass_hand_over_locked(struct ids_worker *self);
+/* A thread is about to end, which leaves memory behind. */
+void ids_pass_follows_exit_locked(struct ids_group *self, uint64_t now_ns);
+
+/* Heaps have been given up, and whoever did it leaves the purge to the next pass. */
+void ids_pass_owe_purge_locked(struct ids_group *self, uint64_t since_ns);
+
+/* The worker waits for a pass to give up its heap, or does not any more. */
+void ids_worker_set_awaits_pass_locked(struct ids_worker *self, bool awaits_pass);
+/* Its heap has been given up. */
+void ids_worker_released_locked(struct ids_worker *self);
+
+/*
+ * Give up the heap of a worker that is PARKED and asleep, or of the caller's own, which is
+ * RELEASING.  The lock is dropped meanwhile.  It serves the visits asked for so far.
+ */
+void ids_worker_give_up_locked(struct ids_worker *self);
+
+#endif

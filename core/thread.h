@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * thread.h - the host's own threads that take part in a release.
+ *
+ * Such a thread says when it waits (park begin, park end).  Between the two it
+ * promises to allocate and free nothing, and a release pass may give up its heap.
+ *
+ * One word per thread, changed by compare-and-store only:
+ *
+ *   RUNNING   the thread's own.
+ *   PARKED    anybody who holds the registry's lock may claim it.
+ *   CLAIMED   somebody gives up its heap.
+ *   WANTED    the same, and the thread sleeps until it is given back.
+ *
+ *             park begin            claim
+ *   RUNNING ------------> PARKED ----------> CLAIMED
+ *      ^ ^   park end       ^ |  given back     |  park end
+ *      | +------------------+-+-----------------+
+ *      |                    given back          v
+ *      +-------------------------------------- WANTED
+ *
+ * So park end is one such store when no pass is under way, and a thread that runs is
+ * never claimed.
+ */
+#ifndef IDS_THREAD_H
+#define IDS_THREAD_H
+
+#include "idlesched.h"
+#include "plat.h"
+
+void ids_thread_enter(idlesched_thread *self);
+void ids_thread_leave(idlesched_thread *self);
+void ids_thread_park_begin(idlesched_thread *self);
+void ids_thread_park_end(idlesched_thread *self);
+
+/* Give up the heap of every thread that parked no later than that, once in each park.
+ * How many they were. */
+unsigned ids_threads_give_up(uint64_t parked_at_most_ns);
+
+/* The calling thread is not parked: asserted in builds for tests. */
+void ids_thread_check_may_allocate(void);
+
+#endif

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * pool_sim.c - see pool_sim.h.
+ */
+#include "pool_sim.h"
+
+#include <string.h>
+
+#include "inside.h"
+
+struct sim_trace sim_jobs[SIM_JOBS_MAX];
+static uint64_t job_duration_ns;
+static void (*job_begins)(struct sim_trace *job);
+static void (*job_is_done)(struct sim_trace *job);
+
+/* ------------------------------------------------------------------- pools */
+
+/* The pools of this run that are looked at when nothing can run: as many as it may ask for
+ * looks, so that the places of earlier runs are free again. */
+static idlesched_pool *watched[8];
+static unsigned watched_count;
+
+/* Work lies there, a worker could take it, and nobody is on the way.  After a refusal it may
+ * wait for one that is busy, as long as all that have a thread are. */
+static bool is_work_left(const struct ids_group *group) {
+  bool may_wait = group->counters.starts_refused > 0 && group->active_count > 0 &&
+                  group->in_state_count[IDS_WORKER_PARKED] == 0;
+  return ids_group_wants_wake_locked(group) && !may_wait;
+}
+
+/* A worker that has been told to run, or to leave, sleeps. */
+static bool is_wake_left(const struct ids_group *group) {
+  for (unsigned i = 0; i < group->config.workers_max; i++) {
+    const struct ids_worker *worker = &group->workers[i];
+    if (worker->state == IDS_WORKER_PARKED && (worker->has_ticket || worker->is_retiring))
+      return true;
+  }
+  return false;
+}
+
+/* A pass is due some time, a worker is parked, and none will wake up for it. */
+static bool is_timer_left(const struct ids_group *group, bool has_states) {
+  uint64_t at_ns = ids_pass_at_ns_locked(group);
+  if (at_ns == IDS_NEVER || group->is_passing || group->in_state_count[IDS_WORKER_PARKED] == 0)
+    return false;
+  const struct ids_worker *holder = group->timer_holder;
+  /* It may still wait for a worker that had a state to collect, and is done with that. */
+  uint64_t window_ns = ids_earlier_ns(50 * IDS_MS, group->config.idle_release_ns);
+  if (has_states)
+    at_ns = ids_after_ns(at_ns, window_ns);
+  return holder == NULL || holder->sleeps_until_ns > at_ns;
+}
+
+static bool is_stuck(void *context) {
+  const idlesched_pool *pool = *(idlesched_pool **)context;
+  if (pool == NULL || pool->group.fork_generation != ids_fork_generation() ||
+      sim_is_locked(&pool->group.lock))
+    return false;
+  return is_work_left(&pool->group) || is_wake_left(&pool->group) ||
+         is_timer_left(&pool->group, pool->hooks.collect != NULL);
+}
+
+static void watch(idlesched_pool *pool) {
+  idlesched_pool **place = &watched[watched_count++ % ids_countof(watched)];
+  *place = pool;
+  sim_on_rest(is_stuck, place);
+}
+
+void sim_pool_unwatch(const idlesched_pool *pool) {
+  for (unsigned i = 0; i < ids_countof(watched); i++)
+    if (watched[i] == pool)
+      watched[i] = NULL;
+}
+
+idlesched_pool *sim_pool_try_create(const idlesched_pool_config *config) {
+  idlesched_pool *pool;
+  memset(sim_jobs, 0, sizeof sim_jobs);
+  job_duration_ns = 0;
+  job_begins = job_is_done = NULL;
+  if (idlesched_pool_create(&pool, config) != 0)
+    return NULL;
+  watch(pool);
+  return pool;
+}
+
+idlesched_pool *sim_pool_create(const idlesched_pool_config *config) {
+  idlesched_pool *pool = sim_pool_try_create(config);
+  SIM_CHECK(pool != NULL);
+  return pool;
+}
+
+void sim_pool_check(idlesched_pool *pool) {
+  idlesched_audit audit;
+  if (idlesched_pool_audit(pool, &audit) > 0)
+    sim_fail("%s: %llu against %llu", audit.findings[0].rule,
+             (unsigned long long)audit.findings[0].left,
+             (unsigned long long)audit.findings[0].right);
+  idlesched_pool_stats stats = sim_stats(pool);
+  SIM_CHECK_EQUAL(stats.wakes, stats.polls + stats.tickets + stats.tickets_lost);
+}
+
+void sim_pool_finish(idlesched_pool *pool) {
+  SIM_CHECK_EQUAL(idlesched_pool_wait(pool, IDLESCHED_NEVER), 0);
+  sim_pool_check(pool);
+  sim_check_jobs_ended();
+  sim_pool_unwatch(pool);
+  idlesched_pool_destroy(pool);
+}
+
+idlesched_pool_stats sim_stats(idlesched_pool *pool) {
+  idlesched_pool_stats stats;
+  idlesched_pool_stats_read(pool, &stats);
+  return stats;
+}
+
+struct ids_worker *sim_worker(idlesched_pool *pool, unsigned index) {
+  return &pool->group.workers[index];
+}
+
+unsigned sim_pool_threads_count(void) {
+  unsigned count = 0;
+  for (unsigned slot = 0; slot < SIM_THREADS_MAX; slot++)
+    count += (sim.alive & SIM_BIT(slot)) && strcmp(sim.threads[slot].name, "idlesched") == 0;
+  return count;
+}
+
+void *sim_worker_heap(idlesched_pool *pool, unsigned index) {
+  ids_mutex_lock(&pool->group.lock);
+  void *heap = sim_worker(pool, index)->heap;
+  ids_mutex_unlock(&pool->group.lock);
+  return heap;
+}
+
+void sim_await_parked(idlesched_pool *pool, unsigned count) {
+  do
+    sim_sleep_ns(1);
+  while (sim_stats(pool).parked != count);
+}
+
+/* ---------------------------------------------------------------- searches */
+
+void sim_pool_samples(const struct sim_plan *plan, uint64_t runs_count) {
+  struct sim_plan part = *plan;
+  part.strategy = SIM_RANDOM;
+  part.is_hostile = true;
+  sim_spec_sample(&part, runs_count * 6 / 10);
+  part.spurious_max = 1;
+  sim_spec_sample(&part, runs_count / 10);
+  part.spurious_max = 0;
+  part.is_hostile = false;
+  sim_spec_sample(&part, runs_count * 2 / 10);
+  part.strategy = SIM_PCT;
+  part.depth = 3;
+  part.is_hostile = true;
+  sim_spec_sample(&part, runs_count / 10);
+}
+
+void sim_pool_searches(const struct sim_plan *plan, unsigned bound, uint64_t runs_count) {
+  struct sim_plan part = *plan;
+  part.strategy = SIM_DFS;
+  part.bound = bound;
+  sim_spec_exhaust(&part);
+  part.is_hostile = true;
+  sim_spec_exhaust(&part);
+  sim_pool_samples(plan, runs_count);
+}
+
+/* ----------------------------------------------------------------- clients */
+
+static void client_main(void *context) {
+  struct sim_client *self = context;
+  self->main(self->context);
+}
+
+void sim_client_start(struct sim_client *self, void (*main)(void *context), void *context) {
+  *self = (struct sim_client){ .main = main, .context = context };
+  const struct ids_thread_config config = {
+    .main = client_main, .context = self, .name = "client", .stack_size = 64 * 1024
+  };
+  /* A refusal is for the library to bear, and not for the scenario: it goes without. */
+  if (ids_thread_start(&self->thread, &config, "client") != 0)
+    self->main = NULL;
+}
+
+void sim_client_join(struct sim_client *self) {
+  if (self->main != NULL)
+    ids_thread_join(&self->thread);
+}
+
+/* ------------------------------------------------------------------ states */
+
+static struct {
+  unsigned workers_count, steps_count;
+  uint64_t step_ns;
+  unsigned made_counts[SIM_THREADS_MAX];
+} states;
+
+void sim_states(unsigned workers_count, unsigned steps_count, uint64_t step_ns) {
+  SIM_CHECK(workers_count <= SIM_THREADS_MAX && steps_count > 0);
+  memset(&states, 0, sizeof states);
+  states.workers_count = workers_count;
+  states.steps_count = steps_count;
+  states.step_ns = step_ns;
+}
+
+static void make_state(idlesched_worker *worker, void *context) {
+  (void)context;
+  unsigned index = idlesched_worker_index(worker);
+  SIM_CHECK(idlesched_worker_data(worker) == NULL);
+  if (index < states.workers_count)
+    idlesched_worker_set_data(worker, &states.made_counts[index]);
+}
+
+static bool collect_state(idlesched_worker *worker, void *context) {
+  (void)context;
+  unsigned *made_count = idlesched_worker_data(worker);
+  SIM_CHECK(made_count != NULL);
+  SIM_CHECK(!ids_mutex_is_mine(&worker->group->lock));
+  if (states.step_ns > 0)
+    sim_sleep_ns(states.step_ns);
+  (*made_count)++;
+  return *made_count % states.steps_count != 0;
+}
+
+const idlesched_worker_hooks sim_state_hooks = { .start = make_state, .collect = collect_state };
+
+unsigned sim_state_steps(unsigned worker) {
+  return states.made_counts[worker];
+}
+
+/* ------------------------------------------------------------------ sweeps */
+
+enum { SWEEP_OPEN, SWEEP_BUSY, SWEEP_OVER };
+static struct {
+  void (*function)(void *context);
+  void *context;
+  uint32_t state;
+} sweep;
+
+static void sweep_main(void *context) {
+  (void)context;
+  if (!ids_store_if_equal(&sweep.state, SWEEP_OPEN, SWEEP_BUSY))
+    return;
+  sweep.function(sweep.context);
+  ids_store_release(&sweep.state, SWEEP_OVER);
+}
+
+void sim_sweep_begin(void (*function)(void *context), void *context) {
+  sweep.function = function;
+  sweep.context = context;
+  ids_store_release(&sweep.state, SWEEP_OPEN);
+  sim_post_at_step(sim_sweep_step(), sweep_main, NULL);
+}
+
+void sim_sweep_end(void) {
+  if (ids_store_if_equal(&sweep.state, SWEEP_OPEN, SWEEP_OVER))
+    return;
+  while (ids_load_acquire(&sweep.state) != SWEEP_OVER)
+    sim_sleep_ns(IDS_MS);
+}
+
+/* -------------------------------------------------------------------- jobs */
+
+static void run_job(void *context) {
+  struct sim_trace *self = context;
+  self->thread = ids_thread_number();
+  self->runs_count++;
+  self->started_at_ns = ids_now_ns();
+  self->worker = idlesched_worker_index(idlesched_worker_current());
+  if (job_begins != NULL)
+    job_begins(self);
+  if (job_duration_ns > 0)
+    sim_sleep_ns(job_duration_ns);
+}
+
+void sim_jobs_tell(void (*begins)(struct sim_trace *job), void (*is_done)(struct sim_trace *job)) {
+  job_begins = begins;
+  job_is_done = is_done;
+}
+
+int sim_submit(idlesched_pool *pool, unsigned i) {
+  SIM_CHECK(i < SIM_JOBS_MAX);
+  sim_jobs[i].submits_count++;
+  sim_jobs[i].submitted_at_ns = ids_now_ns();
+  int status = idlesched_pool_submit(pool, run_job, &sim_jobs[i]);
+  if (status != 0)
+    sim_jobs[i].submits_count--;
+  return status;
+}
+
+static int run_waitable(idlesched_job *job, idlesched_worker *worker) {
+  struct sim_trace *self = job->context;
+  SIM_CHECK(worker == idlesched_worker_current());
+  SIM_CHECK_EQUAL(idlesched_job_state_read(job), IDLESCHED_JOB_RUNNING);
+  SIM_CHECK_EQUAL(self->dones_count + 1, self->submits_count);
+  run_job(self);
+  return 0;
+}
+
+static void waitable_done(idlesched_job *job) {
+  struct sim_trace *self = job->context;
+  enum idlesched_job_state state = idlesched_job_state_read(job);
+  SIM_CHECK(state == IDLESCHED_JOB_DONE || state == IDLESCHED_JOB_CANCELLED);
+  if (state == IDLESCHED_JOB_CANCELLED)
+    self->drops_count++;
+  self->dones_count++;
+  if (job_is_done != NULL)
+    job_is_done(self);
+}
+
+int sim_submit_waitable(idlesched_pool *pool, unsigned i) {
+  SIM_CHECK(i < SIM_JOBS_MAX);
+  struct sim_trace *self = &sim_jobs[i];
+  self->is_waitable = true;
+  self->job = (idlesched_job){ .run = run_waitable, .done = waitable_done, .context = self };
+  self->submits_count++;
+  self->submitted_at_ns = ids_now_ns();
+  int status = idlesched_pool_submit_job(pool, &self->job);
+  if (status != 0)
+    self->submits_count--;
+  return status;
+}
+
+void sim_must_submit(idlesched_pool *pool, unsigned i) {
+  SIM_CHECK_EQUAL(sim_submit(pool, i), 0);
+}
+
+void sim_jobs_take(uint64_t duration_ns) {
+  job_duration_ns = duration_ns;
+}
+
+void sim_job_dropped(void (*run)(void *context), void *context) {
+  SIM_CHECK(run == run_job);
+  ((struct sim_trace *)context)->drops_count++;
+}
+
+void sim_check_jobs_ended(void) {
+  for (unsigned i = 0; i < SIM_JOBS_MAX; i++) {
+    const struct sim_trace *job = &sim_jobs[i];
+    SIM_CHECK_EQUAL(job->submits_count, job->runs_count + job->drops_count);
+    SIM_CHECK_EQUAL(job->dones_count, job->is_waitable ? job->submits_count : 0);
+  }
+}
+
+void sim_check_jobs_started_at_once(void) {
+  for (unsigned i = 0; i < SIM_JOBS_MAX; i++)
+    if (sim_jobs[i].runs_count > 0)
+      SIM_CHECK_EQUAL(sim_jobs[i].started_at_ns, sim_jobs[i].submitted_at_ns);
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_fork.c - pools of an earlier process, and new ones beside them, after real forks.
+ * (Every moment of a fork: test_sim_fork.c.)
+ *
+ * Nothing stands between the core and its platform here: what did would have locks of
+ * its own, which a fork may catch.
+ */
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "pool_kit.h"
+
+/* What a child does with what it inherited, and anew.  0: all was well. */
+static int live_as_child(idlesched_pool *inherited) {
+  _Atomic unsigned count = 0;
+  idlesched_pool *pool;
+  idlesched_thread self;
+  if (idlesched_pool_submit(inherited, count_up, &count) != -ESHUTDOWN)
+    return 1;
+  if (idlesched_pool_close(inherited, IDLESCHED_CLOSE_DRAIN, 0, NULL) != 0)
+    return 2;
+  idlesched_pool_destroy(inherited);
+  if (idlesched_pool_create(&pool, NULL) != 0 || idlesched_pool_submit(pool, count_up, &count) != 0)
+    return 3;
+  if (idlesched_pool_wait(pool, SOON_MS * IDLESCHED_MS) != 0 || count != 1)
+    return 4;
+  idlesched_thread_enter(&self);
+  idlesched_thread_leave(&self);
+  if (idlesched_pool_release(pool, 0, NULL) != 0)
+    return 5;
+  idlesched_pool_destroy(pool);
+  return 0;
+}
+
+static void keep_purging(void *is_over) {
+  while (!atomic_load((_Atomic bool *)is_over))
+    idlesched_thread_idle();
+}
+
+SPEC(a_child_uses_new_pools, "G5 children of a process with busy workers use new pools",
+     .limit_s = 60) {
+#ifdef __SANITIZE_THREAD__
+  SKIP("the thread sanitizer allows no threads after a fork of a process that has some");
+#endif
+  _Atomic bool is_over = false;
+  idlesched_pool *pool = POOL(.workers_max = 2);
+  for (unsigned i = 0; i < 2; i++)
+    REQUIRE_EQ_INT(idlesched_pool_submit(pool, keep_purging, &is_over), 0);
+  for (unsigned i = 0; i < 100; i++) {
+    pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0)
+      _exit(live_as_child(pool));
+    int status;
+    REQUIRE_EQ_INT(waitpid(child, &status, 0), child);
+    CHECK_EQ_INT(status, 0);
+  }
+  is_over = true;
+  CHECK_EQ_INT(idlesched_pool_wait(pool, IDLESCHED_NEVER), 0);
+  idlesched_pool_destroy(pool);
+}

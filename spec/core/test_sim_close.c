@@ -1,0 +1,482 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_sim_close.c - a pool closes, at any step of whatever its workers and clients do: in
+ * time, once, and each job ends once.  And the tickets that are not given for a job.
+ */
+#include <errno.h>
+
+#include "pool_sim.h"
+
+struct setting {
+  unsigned workers_max, clients;
+  enum idlesched_close_mode mode;
+  bool is_dedicated, retires;
+  bool is_slow;  /* jobs, releases and leaving take time, and workers exit soon */
+  bool is_exact; /* on the fair clock: what takes no time takes none */
+};
+
+static idlesched_pool *shared;
+static const struct setting *shared_setting;
+
+static void retire_worker(struct sim_trace *job) {
+  if (job == &sim_jobs[0] && shared_setting->retires)
+    idlesched_worker_retire(idlesched_worker_current());
+}
+
+static bool open_shared(const struct setting *setting) {
+  shared_setting = setting;
+  shared = sim_pool_try_create(&(idlesched_pool_config){
+    .workers_max = setting->workers_max,
+    .is_dedicated = setting->is_dedicated,
+    .idle_release_ns = setting->is_slow ? 5 * IDS_MS : 0,
+    .idle_exit_ns = setting->is_slow ? 20 * IDS_MS : 0,
+    .hooks = sim_state_hooks,
+    .dropped = sim_job_dropped,
+  });
+  if (shared == NULL)
+    return false;
+  sim_jobs_tell(retire_worker, NULL);
+  if (setting->is_slow) {
+    sim_states(1, 2, IDS_MS);
+    sim_jobs_take(4 * IDS_MS);
+    sim_heap_configure(&(struct sim_heap_config){
+      .collect_ns = IDS_MS, .abandon_ns = IDS_MS, .purge_ns = 2 * IDS_MS });
+  }
+  return true;
+}
+
+/* ----------------------------------------------------- at every step of all */
+
+/* Whoever accepted a job ends it: nobody waits for ever. */
+static void submit_and_wait(void *context) {
+  unsigned i = 2 * (unsigned)(uintptr_t)context;
+  (void)sim_submit(shared, i);
+  if (sim_submit_waitable(shared, i + 1) != 0)
+    return;
+  int status = idlesched_job_wait(&sim_jobs[i + 1].job, IDLESCHED_NEVER);
+  SIM_CHECK(status == 0 || status == -ENOMEM); /* no condition to wait on */
+}
+
+static void check_closed(idlesched_pool *pool) {
+  idlesched_pool_stats stats = sim_stats(pool);
+  SIM_CHECK_EQUAL(stats.threads, 0);
+  SIM_CHECK_EQUAL(stats.active, 0);
+  SIM_CHECK_EQUAL(stats.jobs_queued + stats.jobs_running, 0);
+  SIM_CHECK_EQUAL(sim_pool_threads_count(), 0);
+  SIM_CHECK_EQUAL(sim_submit(pool, 62), -ESHUTDOWN);
+  SIM_CHECK_EQUAL(idlesched_pool_start_workers(pool, 1), -ESHUTDOWN);
+  SIM_CHECK_EQUAL(sim_stats(pool).starts, stats.starts);
+  sim_pool_check(pool);
+}
+
+static void close_now(void *context) {
+  const struct setting *setting = context;
+  uint64_t begun_ns = ids_now_ns();
+  idlesched_close_report report = { 77, 77 };
+  SIM_CHECK_EQUAL(idlesched_pool_close(shared, setting->mode, IDLESCHED_NEVER, &report), 0);
+  SIM_CHECK_EQUAL(report.left_behind_count, 0);
+  if (setting->mode == IDLESCHED_CLOSE_DRAIN)
+    SIM_CHECK_EQUAL(report.dropped_count, 0);
+  if (setting->is_exact)
+    SIM_CHECK_EQUAL(ids_now_ns(), begun_ns);
+  check_closed(shared);
+}
+
+static void finish_closed(void) {
+  idlesched_close_report report;
+  SIM_CHECK_EQUAL(idlesched_pool_close(shared, IDLESCHED_CLOSE_CANCEL, IDLESCHED_NEVER, &report),
+                  0);
+  check_closed(shared);
+  SIM_CHECK_EQUAL(idlesched_pool_close(shared, IDLESCHED_CLOSE_DRAIN, 1, &report), 0);
+  SIM_CHECK_EQUAL(report.dropped_count + report.left_behind_count, 0);
+  sim_pool_finish(shared);
+}
+
+static void close_at_a_step(void *context) {
+  const struct setting *setting = context;
+  struct sim_client clients[4];
+  open_shared(setting);
+  sim_sweep_begin(close_now, context);
+  for (unsigned i = 0; i < setting->clients; i++)
+    sim_client_start(&clients[i], submit_and_wait, (void *)(uintptr_t)i);
+  for (unsigned i = 0; i < setting->clients; i++)
+    sim_client_join(&clients[i]);
+  if (setting->is_slow) { /* it has released, and may be about to exit */
+    sim_sleep_ns(13 * IDS_MS);
+    (void)sim_submit(shared, 60);
+    sim_sleep_ns(24 * IDS_MS);
+    (void)sim_submit(shared, 61);
+  }
+  sim_sweep_end();
+  finish_closed();
+}
+
+SPEC(close_at_every_step,
+     "G3 G4 C3 a pool closed at any step, drained or cancelled, ends every job once, and wakes "
+     "everybody; where nothing takes time it takes 0 ms") {
+  const enum idlesched_close_mode modes[] = { IDLESCHED_CLOSE_DRAIN, IDLESCHED_CLOSE_CANCEL };
+  for (unsigned m = 0; m < 2; m++) {
+    struct setting settings[] = {
+      { .workers_max = 1, .clients = 2 },
+      { .workers_max = 2, .clients = 2 },
+      { .workers_max = 1, .clients = 2, .retires = true },
+      { .workers_max = 2, .clients = 2, .is_dedicated = true },
+      { .workers_max = 1, .clients = 1, .is_slow = true },
+      { .workers_max = 2, .clients = 2, .is_slow = true },
+      { .workers_max = 2, .clients = 2, .is_slow = true, .retires = true },
+    };
+    for (unsigned i = 0; i < ids_countof(settings); i++) {
+      settings[i].mode = modes[m];
+      settings[i].is_exact = !settings[i].is_slow;
+      struct sim_plan plan = { .name = modes[m] == IDLESCHED_CLOSE_DRAIN ? "drain at a step"
+                                                                         : "cancel at a step",
+                               .scenario = close_at_a_step,
+                               .context = &settings[i],
+                               .runs_max = 50,
+                               .strategy = SIM_RANDOM };
+      sim_spec_sweep(&plan);
+      settings[i].is_exact = false;
+      plan.is_hostile = true;
+      sim_spec_sweep(&plan);
+    }
+  }
+}
+
+/* ---------------------------------------------------------- beside submits */
+
+static void retire_worker_0(void *context) {
+  (void)context;
+  idlesched_worker_retire(sim_worker(shared, 0));
+}
+
+static void close_beside_submits(void *context) {
+  const struct setting *setting = context;
+  struct sim_client clients[4], retirer;
+  if (!open_shared(setting))
+    return;
+  for (unsigned i = 0; i < setting->clients; i++)
+    sim_client_start(&clients[i], i == 0 ? close_now : submit_and_wait,
+                     i == 0 ? context : (void *)(uintptr_t)i);
+  if (setting->retires)
+    sim_client_start(&retirer, retire_worker_0, NULL);
+  for (unsigned i = 0; i < setting->clients; i++)
+    sim_client_join(&clients[i]);
+  if (setting->retires)
+    sim_client_join(&retirer);
+  finish_closed();
+}
+
+static struct sim_plan plan_beside(const char *name, struct setting *setting) {
+  return (struct sim_plan){ .name = name, .scenario = close_beside_submits, .context = setting };
+}
+
+SPEC(close_races_a_submit, "G3 G4 a close beside submits: what was accepted ends once") {
+  struct setting one = { .workers_max = 1, .clients = 2 };
+  struct sim_plan plan = plan_beside("close 1x2", &one);
+  sim_pool_searches(&plan, 2, 800000);
+  struct setting two = { .workers_max = 2, .clients = 2, .mode = IDLESCHED_CLOSE_CANCEL };
+  plan = plan_beside("close 2x2", &two);
+  sim_pool_searches(&plan, 1, 800000);
+  struct setting retiring = { .workers_max = 1, .clients = 2, .retires = true };
+  plan = plan_beside("close and retire 1x2", &retiring);
+  sim_pool_searches(&plan, 1, 400000);
+  struct setting many = {
+    .workers_max = 3, .clients = 4, .mode = IDLESCHED_CLOSE_CANCEL, .is_slow = true
+  };
+  plan = plan_beside("close 3x4", &many);
+  sim_pool_samples(&plan, 200000);
+}
+
+SPEC(close_with_refusals, "G3 G4 a close returns, and every job ends once, whatever is refused") {
+  struct setting setting = { .workers_max = 2, .clients = 3, .retires = true };
+  struct sim_plan plan = plan_beside("close, refusals", &setting);
+  plan.strategy = SIM_RANDOM;
+  plan.runs_max = 50;
+  sim_spec_faults(&plan);
+}
+
+/* ------------------------------------------------------------ several closes */
+
+static const struct setting one_worker = { .workers_max = 1 };
+static unsigned dropped_count;
+static int status_within;
+
+static void close_too(void *mode) {
+  idlesched_close_report report;
+  SIM_CHECK_EQUAL(idlesched_pool_close(shared, (enum idlesched_close_mode)(uintptr_t)mode,
+                                       IDLESCHED_NEVER, &report),
+                  0);
+  SIM_CHECK_EQUAL(report.left_behind_count, 0);
+  dropped_count += (unsigned)report.dropped_count; /* of one of them, or of none */
+}
+
+static void close_from_within(struct sim_trace *job) {
+  (void)job;
+  status_within = idlesched_pool_close(shared, IDLESCHED_CLOSE_CANCEL, IDLESCHED_NEVER, NULL);
+  SIM_CHECK_EQUAL(status_within, -EDEADLK);
+}
+
+static void close_twice(void *context) {
+  (void)context;
+  struct sim_client closer;
+  dropped_count = 0;
+  open_shared(&one_worker);
+  sim_jobs_tell(close_from_within, close_from_within);
+  for (unsigned i = 0; i < 3; i++)
+    SIM_CHECK_EQUAL(sim_submit_waitable(shared, i), 0);
+  sim_client_start(&closer, close_too, (void *)(uintptr_t)IDLESCHED_CLOSE_CANCEL);
+  close_too((void *)(uintptr_t)IDLESCHED_CLOSE_DRAIN);
+  sim_client_join(&closer);
+  SIM_CHECK_EQUAL(sim_stats(shared).jobs_cancelled, dropped_count);
+  SIM_CHECK_EQUAL(sim_stats(shared).jobs_done + dropped_count, 3);
+  finish_closed();
+}
+
+SPEC(two_closes,
+     "G3 two closes at once are one; from a job or a callback of its own it is refused") {
+  struct sim_plan plan = { .name = "two closes", .scenario = close_twice };
+  sim_pool_searches(&plan, 1, 400000);
+}
+
+/* ---------------------------------------------------------- the time limit */
+
+struct limit {
+  enum idlesched_close_mode mode;
+  uint64_t timeout_ns;
+  uint64_t returns_after_ns;
+  unsigned dropped_count, left_count;
+  bool is_freed_at_once; /* by the threads that are left behind */
+};
+
+/* Two workers, and five jobs of 500 ms. */
+static void close_within(void *context) {
+  const struct limit *limit = context;
+  idlesched_close_report report;
+  open_shared(&(const struct setting){ .workers_max = 2 });
+  sim_jobs_take(500 * IDS_MS);
+  for (unsigned i = 0; i < 5; i++)
+    SIM_CHECK_EQUAL(i % 2 == 0 ? sim_submit(shared, i) : sim_submit_waitable(shared, i), 0);
+  sim_sleep_ns(1); /* two of them run */
+  uint64_t begun_ns = ids_now_ns();
+  int status = limit->left_count > 0 ? -ETIMEDOUT : 0;
+  SIM_CHECK_EQUAL(idlesched_pool_close(shared, limit->mode, limit->timeout_ns, &report), status);
+  SIM_CHECK_EQUAL(ids_now_ns(), begun_ns + limit->returns_after_ns);
+  SIM_CHECK_EQUAL(report.dropped_count, limit->dropped_count);
+  SIM_CHECK_EQUAL(report.left_behind_count, limit->left_count);
+  SIM_CHECK_EQUAL(sim_stats(shared).jobs_queued, 0);
+  SIM_CHECK_EQUAL(sim_submit(shared, 62), -ESHUTDOWN);
+  /* A second one tells of now, and does not wait for what was given up. */
+  SIM_CHECK_EQUAL(idlesched_pool_close(shared, limit->mode, IDLESCHED_NEVER, &report), status);
+  SIM_CHECK_EQUAL(ids_now_ns(), begun_ns + limit->returns_after_ns);
+  SIM_CHECK_EQUAL(report.left_behind_count, limit->left_count);
+  if (limit->is_freed_at_once) {
+    sim_pool_unwatch(shared);
+    idlesched_pool_destroy(shared);
+    SIM_CHECK_EQUAL(sim_pool_threads_count(), limit->left_count);
+  }
+  ids_sleep_until(begun_ns + 2 * IDS_S);
+  SIM_CHECK_EQUAL(sim_pool_threads_count(), 0);
+  sim_check_jobs_ended();
+  if (!limit->is_freed_at_once)
+    finish_closed();
+}
+
+SPEC(close_in_time,
+     "G3 G4 C3 a close returns at its limit to the nanosecond, or when the last job has ended, and "
+     "reports what it dropped and left; left-behind threads end their jobs and free the pool") {
+  static const struct limit limits[] = {
+    { IDLESCHED_CLOSE_DRAIN, 100 * IDS_MS, 100 * IDS_MS, 3, 2, false },
+    { IDLESCHED_CLOSE_DRAIN, 100 * IDS_MS, 100 * IDS_MS, 3, 2, true },
+    { IDLESCHED_CLOSE_CANCEL, 100 * IDS_MS, 100 * IDS_MS, 3, 2, true },
+    { IDLESCHED_CLOSE_DRAIN, 700 * IDS_MS, 700 * IDS_MS, 1, 2, true },
+    { IDLESCHED_CLOSE_DRAIN, 1200 * IDS_MS, 1200 * IDS_MS, 0, 1, true },
+    { IDLESCHED_CLOSE_DRAIN, 0, 1500 * IDS_MS - 1, 0, 0, false },
+    { IDLESCHED_CLOSE_CANCEL, 0, 500 * IDS_MS - 1, 3, 0, false },
+    { IDLESCHED_CLOSE_CANCEL, IDLESCHED_NEVER, 500 * IDS_MS - 1, 3, 0, false },
+  };
+  for (unsigned i = 0; i < ids_countof(limits); i++) {
+    struct limit limit = limits[i];
+    struct sim_plan plan = { .name = "close in time", .scenario = close_within, .context = &limit };
+    sim_spec_exhaust(&plan);
+    plan.strategy = SIM_RANDOM;
+    sim_spec_sample(&plan, 20000);
+  }
+}
+
+/* Without a limit of its own, 2 s; and orphaned at any moment, in any order. */
+static void orphan(void *context) {
+  (void)context;
+  open_shared(&(const struct setting){ .workers_max = 2, .retires = true });
+  sim_jobs_take(5 * IDS_S);
+  for (unsigned i = 0; i < 3; i++)
+    SIM_CHECK_EQUAL(sim_submit_waitable(shared, i), 0);
+  uint64_t begun_ns = ids_now_ns();
+  sim_pool_unwatch(shared);
+  idlesched_pool_destroy(shared);
+  ids_sleep_until(begun_ns + 3600 * IDS_S);
+  if (sim_pool_threads_count() == 0)
+    sim_check_jobs_ended();
+}
+
+SPEC(orphaned, "G3 G4 a pool destroyed with jobs that run is freed by its last thread") {
+  struct sim_plan plan = { .name = "orphaned", .scenario = orphan };
+  sim_pool_searches(&plan, 1, 200000);
+}
+
+/* A worker exits, or retires, and takes so long to purge; the pool closes meanwhile. */
+struct leaving {
+  bool retires;
+  uint64_t purge_ns, closes_at_ns, returns_at_ns;
+  unsigned left_count;
+};
+
+static void close_meets_one_that_leaves(void *context) {
+  const struct leaving *leaving = context;
+  idlesched_close_report report;
+  shared = SIM_POOL(.workers_max = 2, .idle_release_ns = IDLESCHED_NEVER,
+                    .idle_exit_ns = 50 * IDS_MS);
+  uint64_t begun_ns = ids_now_ns();
+  SIM_CHECK_EQUAL(idlesched_pool_start_workers(shared, 1), 0);
+  sim_await_parked(shared, 1);
+  sim_heap_configure(&(struct sim_heap_config){ .purge_ns = leaving->purge_ns });
+  ids_sleep_until(begun_ns + 40 * IDS_MS);
+  if (leaving->retires)
+    idlesched_worker_retire(sim_worker(shared, 0));
+  ids_sleep_until(begun_ns + leaving->closes_at_ns);
+  int status = leaving->left_count > 0 ? -ETIMEDOUT : 0;
+  SIM_CHECK_EQUAL(idlesched_pool_close(shared, IDLESCHED_CLOSE_DRAIN, IDS_MS, &report), status);
+  SIM_CHECK_EQUAL(report.left_behind_count, leaving->left_count);
+  SIM_CHECK_EQUAL(ids_now_ns(), begun_ns + leaving->returns_at_ns);
+  sim_sleep_ns(IDS_S);
+  finish_closed();
+}
+
+SPEC(leaving_by_itself,
+     "C3 G3 a worker that exits or retires by itself while close runs counts as gone: close "
+     "returns as it ends, which is not twice, and 100 ms after its limit at the latest") {
+  static const struct leaving all[] = {
+    { false, 30 * IDS_MS, 45 * IDS_MS, 75 * IDS_MS, 0 }, /* still parked: it stops */
+    { false, 30 * IDS_MS, 50 * IDS_MS, 80 * IDS_MS, 0 }, /* at the same instant */
+    { false, 30 * IDS_MS, 60 * IDS_MS, 80 * IDS_MS, 0 },
+    { false, 3 * IDS_MS, 53 * IDS_MS, 53 * IDS_MS, 0 }, /* as it ends */
+    { true, 30 * IDS_MS, 40 * IDS_MS, 70 * IDS_MS, 0 },
+    { true, 30 * IDS_MS, 69 * IDS_MS, 70 * IDS_MS, 0 },
+    { true, 400 * IDS_MS, 60 * IDS_MS, 160 * IDS_MS, 1 },
+  };
+  for (unsigned i = 0; i < ids_countof(all); i++) {
+    struct leaving leaving = all[i];
+    struct sim_plan plan = { .name = "meets a leaving one",
+                             .scenario = close_meets_one_that_leaves,
+                             .context = &leaving };
+    plan.bound = 2;
+    sim_spec_exhaust(&plan);
+  }
+}
+
+/* ------------------------------------------------------ tickets without a job */
+
+/* Each gives some, and says how many. */
+static unsigned wake_one_locked(struct ids_group *group, struct ids_wake *out) {
+  *out = ids_group_grant_locked(group);
+  return out->worker != NULL;
+}
+
+static unsigned wake_targeted_locked(struct ids_group *group, struct ids_wake *out) {
+  struct ids_worker *worker = &group->workers[sim_choose(group->config.workers_max, "target")];
+  if (ids_worker_is_wakeable_locked(worker))
+    *out = ids_worker_grant_locked(worker);
+  return out->worker != NULL;
+}
+
+static unsigned wake_all_locked(struct ids_group *group, struct ids_wake *out) {
+  unsigned count = 0;
+  (void)out;
+  for (unsigned i = 0; i < group->config.workers_max; i++)
+    count += group->workers[i].state != IDS_WORKER_ABSENT &&
+             ids_worker_is_wakeable_locked(&group->workers[i]);
+  ids_group_wake_all_locked(group);
+  return count;
+}
+
+static void give_tickets(void *context) {
+  static unsigned (*const gifts[])(struct ids_group *, struct ids_wake *) = { wake_one_locked,
+                                                                              wake_targeted_locked,
+                                                                              wake_all_locked };
+  struct ids_group *group = &shared->group;
+  (void)context;
+  unsigned choice = sim_choose(ids_countof(gifts) + 1, "gift");
+  if (choice == ids_countof(gifts)) {
+    (void)idlesched_pool_start_workers(shared, 2);
+    return;
+  }
+  struct ids_wake wake = { .worker = NULL };
+  ids_group_lock(group);
+  unsigned active_count = group->active_count, tickets_count = group->tickets_count;
+  uint64_t wakes_count = group->counters.wakes;
+  unsigned given_count = gifts[choice](group, &wake);
+  SIM_CHECK_EQUAL(group->active_count, active_count + given_count);
+  SIM_CHECK_EQUAL(group->tickets_count, tickets_count + given_count);
+  SIM_CHECK_EQUAL(group->counters.wakes, wakes_count + given_count);
+  ids_group_unlock(group);
+  if (wake.worker == NULL || ids_wake_deliver(wake) == 0)
+    return;
+  ids_group_lock(group);
+  ids_worker_launch_failed_locked(wake.worker);
+  ids_group_unlock(group);
+}
+
+/* Each ticket is used, by one poll, and active is back at nothing. */
+static void await_tickets(void) {
+  idlesched_pool_stats stats = sim_stats(shared);
+  while (stats.active > 0) {
+    sim_sleep_ns(IDS_MS);
+    stats = sim_stats(shared);
+  }
+  SIM_CHECK_EQUAL(stats.tickets, 0);
+  SIM_CHECK_EQUAL(stats.wakes, stats.polls + stats.tickets_lost);
+}
+
+static void tickets(void *context) {
+  const struct setting *setting = context;
+  struct sim_client clients[4];
+  if (!open_shared(setting))
+    return;
+  (void)idlesched_pool_start_workers(shared, setting->workers_max - 1);
+  for (unsigned i = 0; i < setting->clients; i++)
+    sim_client_start(&clients[i], give_tickets, NULL);
+  for (unsigned i = 0; i < setting->clients; i++)
+    sim_client_join(&clients[i]);
+  await_tickets();
+  uint64_t polls = sim_stats(shared).polls, jobs = sim_stats(shared).jobs_done;
+  SIM_CHECK_EQUAL(jobs, 0);
+
+  ids_group_lock(&shared->group);
+  const unsigned *in_state = shared->group.in_state_count;
+  unsigned waiting_count = in_state[IDS_WORKER_PARKED] + in_state[IDS_WORKER_RELEASING];
+  ids_group_stop_locked(&shared->group);
+  SIM_CHECK_EQUAL(shared->group.tickets_count, waiting_count);
+  SIM_CHECK_EQUAL(shared->group.active_count, waiting_count);
+  ids_group_unlock(&shared->group);
+  await_tickets();
+  SIM_CHECK_EQUAL(sim_stats(shared).polls, polls + waiting_count);
+  finish_closed();
+}
+
+SPEC(tickets_without_a_job,
+     "A10 active rises by one for each ticket of wake-one, wake-all, a targeted wake, a start and "
+     "a stop, and falls by one with the poll that it leads to") {
+  struct setting one = { .workers_max = 1, .clients = 2 };
+  struct sim_plan plan = { .name = "tickets 1x2", .scenario = tickets, .context = &one };
+  sim_pool_searches(&plan, 1, 400000);
+  struct setting two = { .workers_max = 2, .clients = 2, .is_slow = true };
+  plan = (struct sim_plan){ .name = "tickets 2x2", .scenario = tickets, .context = &two };
+  sim_pool_samples(&plan, 400000);
+  struct setting many = { .workers_max = 3, .clients = 4, .is_slow = true };
+  plan = (struct sim_plan){ .name = "tickets 3x4", .scenario = tickets, .context = &many };
+  sim_pool_samples(&plan, 200000);
+  struct setting refused = { .workers_max = 3, .clients = 3 };
+  plan = (struct sim_plan){ .name = "tickets, refusals", .scenario = tickets, .context = &refused };
+  plan.strategy = SIM_RANDOM;
+  plan.runs_max = 50;
+  sim_spec_faults(&plan);
+}
