@@ -13,6 +13,12 @@ static bool has_thread(enum ids_worker_state state) {
   return state != IDS_WORKER_ABSENT && state != IDS_WORKER_GONE;
 }
 
+/* It will be used only when the worker has done what it is at. */
+static bool has_slow_ticket(const struct ids_worker *self) {
+  return self->has_ticket &&
+         (self->state == IDS_WORKER_RELEASING || self->state == IDS_WORKER_EXITING);
+}
+
 bool ids_worker_is_wakeable_locked(const struct ids_worker *self) {
   if (self->has_ticket)
     return false;
@@ -39,9 +45,8 @@ static void workers_deinit(struct ids_group *self, unsigned count) {
 int ids_group_init(struct ids_group *self, const struct ids_group_ops *ops,
                    const struct ids_group_config *config) {
   ids_assert(config->workers_max > 0);
-  *self = (struct ids_group){ .ops = ops,
-                              .config = *config,
-                              .fork_generation = ids_fork_generation() };
+  *self =
+    (struct ids_group){ .ops = ops, .config = *config, .fork_generation = ids_fork_generation() };
   for (int state = 0; state < IDS_WORKER_STATES; state++)
     ids_list_init(&self->wakeable[state]);
   self->in_state_count[IDS_WORKER_ABSENT] = config->workers_max;
@@ -96,9 +101,9 @@ void ids_group_deinit(struct ids_group *self) {
        self->in_state_count[IDS_WORKER_STARTING] + self->in_state_count[IDS_WORKER_RUNNING] +      \
          self->in_state_count[IDS_WORKER_PARKED] + self->in_state_count[IDS_WORKER_RELEASING] +    \
          self->in_state_count[IDS_WORKER_EXITING])                                                 \
-  RULE("I3 has_work implies active or starting",                                                   \
+  RULE("I3 work implies active or starting",                                                       \
        self->active_count > 0 || self->in_state_count[IDS_WORKER_STARTING] > 0 ||                  \
-         !self->ops->has_work(self),                                                               \
+         !ids_group_has_work_locked(self),                                                         \
        true)                                                                                       \
   RULE("I4 wakes = polls + tickets + lost tickets", self->counters.wakes,                          \
        self->counters.polls + self->tickets_count + self->counters.tickets_lost)
@@ -141,7 +146,8 @@ void ids_group_wait_locked(struct ids_group *self, uint64_t deadline_ns) {
 struct recount {
   unsigned in_state_count[IDS_WORKER_STATES];
   unsigned wakeable_count, listed_count;
-  unsigned tickets_count, awaiting_count, succeeded_count;
+  unsigned tickets_count, slow_tickets_count, finishing_count;
+  unsigned awaiting_count, succeeded_count;
   uint64_t given_count, used_count, lost_count;
 };
 
@@ -159,6 +165,8 @@ static struct recount recount(const struct ids_group *self) {
     sum.in_state_count[worker->state]++;
     sum.wakeable_count += ids_worker_is_wakeable_locked(worker);
     sum.tickets_count += worker->has_ticket;
+    sum.slow_tickets_count += has_slow_ticket(worker);
+    sum.finishing_count += worker->is_finishing;
     sum.awaiting_count += worker->awaits_pass;
     sum.succeeded_count += worker->is_succeeded;
     sum.given_count += worker->given_count;
@@ -200,6 +208,8 @@ void ids_group_audit_locked(const struct ids_group *self, ids_finding *tell, voi
     TELL_RULE("I8 workers in a state = their count", sum.in_state_count[state],
               self->in_state_count[state])
   TELL_RULE("I8 tickets in hand = their count", sum.tickets_count, self->tickets_count)
+  TELL_RULE("I8 slow tickets = their count", sum.slow_tickets_count, self->slow_tickets_count)
+  TELL_RULE("I8 workers that finish = their count", sum.finishing_count, self->finishing_count)
   TELL_RULE("I8 tickets given = wakes", sum.given_count, self->counters.wakes)
   TELL_RULE("I8 tickets used = polls", sum.used_count, self->counters.polls)
   TELL_RULE("I8 tickets lost = their count", sum.lost_count, self->counters.tickets_lost)
@@ -240,13 +250,16 @@ void ids_worker_set_state_locked(struct ids_worker *self, enum ids_worker_state 
     group->threads_count--;
   group->in_state_count[self->state]--;
   group->in_state_count[state]++;
+  group->slow_tickets_count -= has_slow_ticket(self);
   self->state = state;
+  group->slow_tickets_count += has_slow_ticket(self);
   refresh_wakeable(self);
 }
 
 void ids_worker_set_idle_locked(struct ids_worker *self, enum ids_worker_state state) {
   ids_assert(self->state == IDS_WORKER_RUNNING);
   ids_assert(state == IDS_WORKER_PARKED || state == IDS_WORKER_EXITING);
+  ids_assert(!self->is_finishing);
   ids_assert(self->group->active_count > 0);
   self->group->active_count--;
   ids_worker_set_state_locked(self, state);
@@ -257,11 +270,24 @@ void ids_worker_set_retiring_locked(struct ids_worker *self, bool is_retiring) {
   refresh_wakeable(self);
 }
 
+void ids_worker_set_finishing_locked(struct ids_worker *self, bool is_finishing) {
+  ids_assert(self->state == IDS_WORKER_RUNNING);
+  struct ids_group *group = self->group;
+  group->finishing_count -= self->is_finishing;
+  self->is_finishing = is_finishing;
+  group->finishing_count += self->is_finishing;
+}
+
 /* ---------------------------------------------------------------- tickets */
 
+bool ids_group_has_work_locked(const struct ids_group *self) {
+  return self->ops->work_count(self) > 0;
+}
+
 bool ids_group_wants_wake_locked(const struct ids_group *self) {
-  return self->tickets_count == 0 && self->active_count < self->config.workers_max &&
-         self->ops->has_work(self);
+  return self->tickets_count == self->slow_tickets_count &&
+         self->active_count < self->config.workers_max &&
+         self->ops->work_count(self) > self->slow_tickets_count + self->finishing_count;
 }
 
 struct ids_wake ids_worker_grant_locked(struct ids_worker *self) {
@@ -273,6 +299,7 @@ struct ids_wake ids_worker_grant_locked(struct ids_worker *self) {
   self->has_ticket = true;
   self->given_count++;
   group->tickets_count++;
+  group->slow_tickets_count += has_slow_ticket(self);
   group->active_count++;
   group->counters.wakes++;
   if (self->state == IDS_WORKER_ABSENT) {
@@ -296,6 +323,15 @@ struct ids_wake ids_group_grant_locked(struct ids_group *self) {
       return ids_worker_grant_locked(worker);
   }
   return (struct ids_wake){ .worker = NULL };
+}
+
+struct ids_wake ids_group_grant_wanted_locked(struct ids_group *self) {
+  struct ids_wake wake = { .worker = NULL };
+  while (ids_group_wants_wake_locked(self)) {
+    wake = ids_group_grant_locked(self);
+    ids_assert(wake.worker != NULL); /* active < workers_max: somebody neither runs nor will */
+  }
+  return wake;
 }
 
 void ids_worker_use_ticket_locked(struct ids_worker *self) {
@@ -336,9 +372,10 @@ bool ids_worker_launch_failed_locked(struct ids_worker *self) {
   ids_worker_set_state_locked(self, group->is_stopping ? IDS_WORKER_GONE : IDS_WORKER_ABSENT);
   ids_cond_broadcast(&group->changed);
 
-  for (size_t i = 0; i < ids_countof(wake_order) && ids_group_wants_wake_locked(group); i++) {
-    struct ids_worker *worker = ids_group_first_wakeable_locked(group, wake_order[i]);
-    if (worker != NULL && has_thread(worker->state)) {
+  for (size_t i = 0; i < ids_countof(wake_order); i++) {
+    struct ids_worker *worker;
+    while (wake_order[i] != IDS_WORKER_ABSENT && ids_group_wants_wake_locked(group) &&
+           (worker = ids_group_first_wakeable_locked(group, wake_order[i])) != NULL) {
       ids_worker_grant_locked(worker);
       ids_cond_signal(&worker->wake);
     }

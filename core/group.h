@@ -40,7 +40,10 @@
  *
  *   At most one ticket is on its way for the queue's sake (starting workers ahead,
  *   waking all and stopping give theirs besides): a worker that used its ticket, took
- *   a job and sees more of them passes the wake on.
+ *   a job and sees more of them passes the wake on.  Tickets that RELEASING and EXITING
+ *   workers hold are slow ones: each stands for one job, and the next job does not wait
+ *   behind them.  A worker that has just ended a job is about to poll without a ticket,
+ *   and stands for one job as well: it gets what was submitted as the other ended.
  *
  * Claims
  *
@@ -100,8 +103,8 @@ struct ids_group_ops {
   enum ids_poll (*poll)(struct ids_worker *worker);
   /* Without the lock, exactly once for each WORK: run the job. */
   void (*work)(struct ids_worker *worker);
-  /* Lock held.  Whether a poll now would answer WORK. */
-  bool (*has_work)(const struct ids_group *group);
+  /* Lock held.  How many polls, one after the other, would answer WORK now. */
+  uint64_t (*work_count)(const struct ids_group *group);
   /* Without the lock, on the worker's thread, which is new or has been stopped. */
   void (*start)(struct ids_worker *worker);
   /* Lock held, on the worker's thread.  Whether there is something to collect. */
@@ -136,6 +139,7 @@ struct ids_worker {
   unsigned index;              /* C  from 0 */
   enum ids_worker_state state; /* L */
   bool has_ticket;             /* L  told to poll, has not yet done so */
+  bool is_finishing;           /* L  RUNNING: its job has ended, and it polls next */
   bool is_retiring;            /* L  takes no further job */
   bool is_succeeded;           /* L  STARTING while the thread before it still stands by */
   bool is_released;            /* L  has released since its last job */
@@ -156,6 +160,7 @@ struct ids_worker {
   struct ids_thread thread; /* T  its own handle */
   void *heap;               /* L  its thread's; only a claim allows to touch it */
   void *data;               /* T  the host's, for this worker */
+  bool is_in_done;          /* T  in the done callback of its job */
 };
 
 /* Events since the group was made.  L */
@@ -193,6 +198,8 @@ struct ids_group {
   unsigned in_state_count[IDS_WORKER_STATES];  /* L */
   unsigned threads_count;                      /* L */
   unsigned tickets_count;                      /* L  given and not yet used */
+  unsigned slow_tickets_count;                 /* L  those of RELEASING and EXITING workers */
+  unsigned finishing_count;                    /* L  workers that are is_finishing */
   unsigned active_count;                       /* L  see I1 */
   unsigned succeeded_count;                    /* L  STARTING workers that are is_succeeded */
   unsigned predecessors_count;                 /* L  threads whose place a successor has */
@@ -236,11 +243,15 @@ typedef void ids_finding(void *context, const char *rule, uint64_t left, uint64_
 /* Check I1 to I8 and tell what is broken; what asserts them is another function. */
 void ids_group_audit_locked(const struct ids_group *self, ids_finding *tell, void *context);
 
+bool ids_group_has_work_locked(const struct ids_group *self);
 /* Whether the queue has work that nobody is on the way to, and a worker is free. */
 bool ids_group_wants_wake_locked(const struct ids_group *self);
 
 /* Give a ticket to the best worker; wake.worker is NULL when all are busy. */
 struct ids_wake ids_group_grant_locked(struct ids_group *self);
+/* Give as many as the queue wants: slow ones, which nobody has to deliver, and at most one
+ * other, which is returned.  After each change that may make it want one. */
+struct ids_wake ids_group_grant_wanted_locked(struct ids_group *self);
 /* The first worker in that state that may get a ticket, or NULL. */
 struct ids_worker *ids_group_first_wakeable_locked(struct ids_group *self,
                                                    enum ids_worker_state state);
@@ -257,6 +268,8 @@ bool ids_worker_launch_failed_locked(struct ids_worker *self);
 /* Wait until no submitter is alone with the outcome of the first thread start. */
 void ids_group_await_launch_locked(struct ids_group *self);
 
+/* A RUNNING worker's job has ended, and it will poll; or it does so now. */
+void ids_worker_set_finishing_locked(struct ids_worker *self, bool is_finishing);
 /* A RUNNING worker found nothing, or stops: active falls. */
 void ids_worker_set_idle_locked(struct ids_worker *self, enum ids_worker_state state);
 /* Any other change of state, except those above and below. */

@@ -148,7 +148,7 @@ static void later_passes_made_locked(struct ids_group *self, uint64_t now_ns) {
     self->later_at_ns[i] = self->later_at_ns[i + made_count];
 }
 
-void ids_pass_follows_exit_locked(struct ids_group *self, uint64_t now_ns) {
+void ids_pass_follow_up_locked(struct ids_group *self, uint64_t now_ns) {
   if (self->config.idle_release_ns == IDS_NEVER || self->threads_count == 0)
     return;
   follow_up_locked(self, now_ns);

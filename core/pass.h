@@ -23,8 +23,9 @@
  *   purge.  The window is no longer than idle_release: then whoever will be in it has
  *   parked by the time the first one is due, and no pass waits for nothing.
  *
- *   A later pass follows 0.9 s after each pass that gave something up, and each exit: what
- *   others freed meanwhile lies free and is given back then, without claiming anybody.
+ *   A later pass follows 0.9 s after each pass that gave something up, each visit and
+ *   each exit: what others freed meanwhile lies free and is given back then, without
+ *   claiming anybody.
  *
  * The pass
  *
@@ -51,8 +52,8 @@ uint64_t ids_pass_sleeps_until_locked(struct ids_worker *self, uint64_t own_ns);
 void ids_pass_wakes_locked(struct ids_worker *self);
 /* It stops being parked. */
 void ids_pass_hand_over_locked(struct ids_worker *self);
-/* A thread is about to end, which leaves memory behind. */
-void ids_pass_follows_exit_locked(struct ids_group *self, uint64_t now_ns);
+/* Memory may be freed for a while after this moment: a later pass looks after it. */
+void ids_pass_follow_up_locked(struct ids_group *self, uint64_t now_ns);
 
 /* Heaps have been given up, and whoever did it leaves the purge to the next pass. */
 void ids_pass_owe_purge_locked(struct ids_group *self, uint64_t since_ns);

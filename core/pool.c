@@ -25,8 +25,8 @@ bool ids_pool_is_mine(const struct idlesched_pool *self) {
 
 /* ------------------------------------------------- what a worker asks of us */
 
-static bool has_work(const struct ids_group *group) {
-  return pool_of(group)->queue.count > 0;
+static uint64_t work_count(const struct ids_group *group) {
+  return pool_of(group)->queue.count;
 }
 
 static enum ids_poll poll(struct ids_worker *worker) {
@@ -41,8 +41,10 @@ static enum ids_poll poll(struct ids_worker *worker) {
 }
 
 /* A job is running until its done callback has returned; then it counts as ended. */
-static void job_finished_locked(struct idlesched_pool *self, uint64_t *ended_count) {
+static void job_finished_locked(struct ids_worker *worker, uint64_t *ended_count) {
+  struct idlesched_pool *self = pool_of(worker->group);
   ids_assert(self->jobs_running_count > 0);
+  ids_worker_set_finishing_locked(worker, true);
   self->jobs_running_count--;
   (*ended_count)++;
   if (self->jobs_running_count == 0 && self->queue.count == 0)
@@ -59,10 +61,12 @@ static void run_job(struct idlesched_pool *self, struct idlesched_job *job,
   if (done != NULL) {
     ids_group_unlock(&self->group);
     ids_point("pool.done");
+    worker->is_in_done = true;
     done(job);
+    worker->is_in_done = false;
     ids_group_lock(&self->group);
   }
-  job_finished_locked(self, status < 0 ? &self->failed_count : &self->done_count);
+  job_finished_locked(worker, status < 0 ? &self->failed_count : &self->done_count);
   ids_group_unlock(&self->group);
 }
 
@@ -76,7 +80,7 @@ static void work(struct ids_worker *worker) {
   }
   cell.run(cell.context);
   ids_group_lock(&self->group);
-  job_finished_locked(self, &self->done_count);
+  job_finished_locked(worker, &self->done_count);
   ids_group_unlock(&self->group);
 }
 
@@ -114,7 +118,7 @@ static void free_pool(struct ids_group *group) {
 static const struct ids_group_ops ops = {
   .poll = poll,
   .work = work,
-  .has_work = has_work,
+  .work_count = work_count,
   .start = start,
   .has_state = has_state,
   .collect = collect,
@@ -192,14 +196,23 @@ static void take_back_locked(struct idlesched_pool *self) {
   self->submitted_count--;
 }
 
+/* A worker that submits when its own job has ended is about to poll, and takes it. */
+static void note_own_submit_locked(struct idlesched_pool *self) {
+  struct ids_worker *worker = ids_worker_current();
+  if (ids_pool_is_mine(self) && worker->is_in_done && !worker->is_retiring)
+    ids_worker_set_finishing_locked(worker, true);
+}
+
 int ids_pool_submit(struct idlesched_pool *self, struct ids_cell cell) {
   struct ids_group *group = &self->group;
   struct ids_wake wake = { .worker = NULL };
 
   ids_group_lock(group);
   int status = push_locked(self, cell);
-  if (status == 0 && ids_group_wants_wake_locked(group))
-    wake = ids_group_grant_locked(group);
+  if (status == 0) {
+    note_own_submit_locked(self);
+    wake = ids_group_grant_wanted_locked(group);
+  }
   ids_group_unlock(group);
   if (wake.worker == NULL)
     return status;

@@ -6,6 +6,7 @@
 
 #include "heap.h"
 #include "thread.h"
+#include "visit.h"
 
 /* 0 where the system does not tell. */
 static uint64_t anonymous_bytes(void) {

@@ -33,8 +33,8 @@ static enum ids_poll run_locked(struct ids_worker *self) {
 
   enum ids_poll answer = group->ops->poll(self);
   struct ids_wake next = { .worker = NULL };
-  if (answer == IDS_POLL_WORK && ids_group_wants_wake_locked(group))
-    next = ids_group_grant_locked(group);
+  if (answer == IDS_POLL_WORK)
+    next = ids_group_grant_wanted_locked(group);
 
   while (answer == IDS_POLL_WORK) {
     self->is_released = false;
@@ -44,7 +44,7 @@ static enum ids_poll run_locked(struct ids_worker *self) {
     ids_point("worker.work");
     group->ops->work(self);
     ids_group_lock(group);
-    ids_assert(self->state == IDS_WORKER_RUNNING);
+    ids_worker_set_finishing_locked(self, false);
     if (group->config.is_dedicated)
       ids_worker_set_retiring_locked(self, true);
     answer = self->is_retiring ? IDS_POLL_STOP : group->ops->poll(self);
@@ -97,9 +97,7 @@ static void release_locked(struct ids_worker *self) {
 /* The worker is EXITING: drop what is kept for it, the lock dropped meanwhile. */
 static void stop_locked(struct ids_worker *self) {
   struct ids_group *group = self->group;
-  struct ids_wake next = { .worker = NULL };
-  if (ids_group_wants_wake_locked(group)) /* it does not take what is queued */
-    next = ids_group_grant_locked(group);
+  struct ids_wake next = ids_group_grant_wanted_locked(group); /* it leaves the queue to others */
   ids_group_unlock(group);
   pass_on(next);
   ids_point("worker.stop");
@@ -198,7 +196,7 @@ static bool wait_locked(struct ids_worker *self) {
 static void await_launch_locked(struct ids_worker *self) {
   struct ids_group *group = self->group;
   while (!self->has_ticket && ids_group_launching_count_locked(group) > 0 &&
-         ids_group_live_count_locked(group) == 1 && group->ops->has_work(group))
+         ids_group_live_count_locked(group) == 1 && ids_group_has_work_locked(group))
     ids_group_wait_locked(group, IDS_NEVER);
 }
 
@@ -303,7 +301,7 @@ static bool leave_unlock(struct ids_worker *self) {
   } else {
     give_up_place_locked(self);
   }
-  ids_pass_follows_exit_locked(group, ids_now_ns());
+  ids_pass_follow_up_locked(group, ids_now_ns());
   depart_unlock(group, thread, has_retired);
   return true;
 }
@@ -373,56 +371,6 @@ void ids_group_wake_all_locked(struct ids_group *self) {
     ids_worker_grant_locked(worker);
     ids_cond_signal(&worker->wake);
   }
-}
-
-/* ------------------------------------------------------------------- visits */
-
-/* Ask everybody; those that have to do it themselves are woken.  Who has no thread has
- * nothing to do, also if it has one by the time that this visit is made. */
-static uint64_t ask_for_visits_locked(struct ids_group *self) {
-  uint64_t number = ++self->visits_count;
-  for (unsigned i = 0; i < self->config.workers_max; i++) {
-    struct ids_worker *worker = &self->workers[i];
-    worker->visit_asked = number;
-    if (worker->state == IDS_WORKER_ABSENT || worker->state == IDS_WORKER_GONE)
-      worker->visit_served = number;
-    if (worker->state == IDS_WORKER_PARKED && worker->has_state)
-      ids_cond_signal(&worker->wake);
-  }
-  return number;
-}
-
-/* Give up the heaps of those that need not be woken for it. */
-static void visit_parked_locked(struct ids_group *self, uint64_t number) {
-  for (unsigned i = 0; i < self->config.workers_max; i++) {
-    struct ids_worker *worker = &self->workers[i];
-    if (worker->state == IDS_WORKER_PARKED && worker->visit_served < number && !worker->has_state &&
-        !worker->has_ticket && !worker->is_retiring)
-      ids_worker_give_up_locked(worker);
-  }
-}
-
-static unsigned count_pending_locked(const struct ids_group *self, uint64_t number) {
-  unsigned count = 0;
-  for (unsigned i = 0; i < self->config.workers_max; i++)
-    count += self->workers[i].visit_served < number;
-  return count;
-}
-
-struct ids_visits ids_group_visit(struct ids_group *self, uint64_t deadline_ns) {
-  ids_group_lock(self);
-  uint64_t number = ask_for_visits_locked(self);
-  unsigned asked_count = count_pending_locked(self, number), pending_count;
-  self->visitors_count++;
-  visit_parked_locked(self, number);
-  while ((pending_count = count_pending_locked(self, number)) > 0 && ids_now_ns() < deadline_ns) {
-    ids_group_wait_locked(self, deadline_ns);
-    visit_parked_locked(self, number);
-  }
-  self->visitors_count--;
-  ids_group_unlock(self);
-  return (struct ids_visits){ .visited_count = asked_count - pending_count,
-                              .pending_count = pending_count };
 }
 
 /* ----------------------------------------------------------------- stopping */

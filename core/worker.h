@@ -48,17 +48,6 @@ int ids_group_start_locked(struct ids_group *self, unsigned workers_count);
 /* A ticket for every worker that has a thread and does not run. */
 void ids_group_wake_all_locked(struct ids_group *self);
 
-struct ids_visits {
-  unsigned visited_count; /* have released, or left, since they were asked */
-  unsigned pending_count; /* have a thread and have not yet released */
-};
-/*
- * Without the lock: every worker that has a thread releases, parked or not; no ticket is
- * given and no poll made.  Returns when they have, or after the deadline, and leaves the
- * purge to the caller.
- */
-struct ids_visits ids_group_visit(struct ids_group *self, uint64_t deadline_ns);
-
 /* Tell every worker to stop when its poll says so.  They leave by themselves. */
 void ids_group_stop_locked(struct ids_group *self);
 

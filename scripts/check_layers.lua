@@ -22,6 +22,7 @@ local layers = {
   { "eager_purge", "thread" },
   { "group" },
   { "pass" },
+  { "visit" },
   { "worker" },
   { "queue", "job" },
   { "pool" },

@@ -476,9 +476,11 @@ uintptr_t ids_thread_number(void) {
 
 /* The simulated allocator is in the middle of nothing that a child would need. */
 void ids_fork_hold_off(void) {
+  sim.holds_count++;
 }
 
 void ids_fork_let(void) {
+  sim.holds_count--;
 }
 
 uint32_t ids_fork_generation(void) {

@@ -272,6 +272,7 @@ static void begin_run(const struct sim_plan *plan) {
   sim.spins_count = 0;
   sim.births_count = 0;
   sim.generation = 0;
+  sim.holds_count = 0;
   sim.spurious_left = plan->spurious_max;
   sim.faults_left = plan->faults_max;
   sim.fallible_count = 0;

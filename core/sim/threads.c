@@ -372,6 +372,8 @@ void sim_post_at_step(uint64_t k, void (*function)(void *context), void *context
 }
 
 void sim_fork(void) {
+  while (sim.holds_count > 0)
+    ids_relax();
   uint64_t others = (sim.alive | sim.ended) & ~SIM_BIT(sim.current);
   sim.frozen |= others;
   sim.alive &= ~others;

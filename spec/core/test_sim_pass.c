@@ -478,8 +478,8 @@ static void crowd(void *context) {
   sim_pool_finish(pool);
 }
 
-SPEC(crowds,
-     "N2 N3 A8 A11 A18 jobs, tickets and retirements by chance, among releases and passes") {
+SPEC(crowds, "N2 N3 A8 A11 A18 jobs, tickets and retirements by chance, among releases and passes",
+     .limit_s = 120) {
   for (unsigned clients_count = 2; clients_count <= 4; clients_count += 2) {
     struct sim_plan plan = { .name = clients_count == 2 ? "crowd of 2" : "crowd of 4",
                              .scenario = crowd,

@@ -503,7 +503,8 @@ SPEC(one_worker_two_clients, "A8 A11 N3 one worker releases, two clients: all wi
   exhaust(plan);
 }
 
-SPEC(two_workers_two_clients, "A8 A11 N3 two workers release, two clients: all within bound 1") {
+SPEC(two_workers_two_clients, "A8 A11 N3 two workers release, two clients: all within bound 1",
+     .limit_s = 120) {
   struct clients setting = { .count = 2, .workers_max = 2 };
   struct sim_plan plan = plan_of("release 2x2", &setting);
   plan.bound = 1;
@@ -511,7 +512,8 @@ SPEC(two_workers_two_clients, "A8 A11 N3 two workers release, two clients: all w
   sample(plan, 500000);
 }
 
-SPEC(three_workers_four_clients, "A8 A11 N3 three workers release, four clients, by chance") {
+SPEC(three_workers_four_clients, "A8 A11 N3 three workers release, four clients, by chance",
+     .limit_s = 120) {
   struct clients setting = { .count = 4, .workers_max = 3, .kind = STATE };
   sample(plan_of("release 3x4", &setting), 100000);
 }

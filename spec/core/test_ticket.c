@@ -129,7 +129,7 @@ SPEC(a_wrong_thread_count_aborts, "A10 a thread count that does not add up is an
 }
 
 SPEC(work_without_a_wake_aborts, "A10 work that nobody is on the way to is an assertion",
-     .aborts_with = "has_work") {
+     .aborts_with = "I3 work") {
   _Atomic unsigned count = 0;
   idlesched_pool *pool = pool_with_one_parked();
   REQUIRE_EQ_INT(ids_queue_push(&pool->queue, (struct ids_cell){ count_up, &count }), 0);

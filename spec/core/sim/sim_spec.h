@@ -17,6 +17,8 @@
  *
  *   IDLESCHED_SIM_SCALE=N       multiplies the runs of samples and sweeps' samples: 0.1
  *                               without it, 1 for a full gate, 50 for a night
+ *   IDLESCHED_SIM_BOUND_MORE=N  is added to the bounds of searches for all schedules: 1 for
+ *                               a night, -1 under tools that are slow
  *   IDLESCHED_SIM_SEED=N        the seed of samples; without it half of the runs have seed
  *                               1, the others a fresh one
  *   IDLESCHED_SIM_REPLAY=TEXT   as a failure printed it: the search of that name makes that
