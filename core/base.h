@@ -53,6 +53,10 @@ static inline uint64_t ids_after_ns(uint64_t moment_ns, uint64_t duration_ns) {
   return duration_ns > IDS_NEVER - moment_ns ? IDS_NEVER : moment_ns + duration_ns;
 }
 
+static inline uint64_t ids_smaller(uint64_t left, uint64_t right) {
+  return left < right ? left : right;
+}
+
 static inline uint64_t ids_earlier_ns(uint64_t left_ns, uint64_t right_ns) {
   return left_ns < right_ns ? left_ns : right_ns;
 }

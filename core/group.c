@@ -209,6 +209,9 @@ void ids_group_audit_locked(const struct ids_group *self, ids_finding *tell, voi
               self->in_state_count[state])
   TELL_RULE("I8 tickets in hand = their count", sum.tickets_count, self->tickets_count)
   TELL_RULE("I8 slow tickets = their count", sum.slow_tickets_count, self->slow_tickets_count)
+  if (self->slow_jobs_count > self->slow_tickets_count)
+    tell(context, "I8 no more jobs are stood for than there are slow tickets",
+         self->slow_jobs_count, self->slow_tickets_count);
   TELL_RULE("I8 workers that finish = their count", sum.finishing_count, self->finishing_count)
   TELL_RULE("I8 tickets given = wakes", sum.given_count, self->counters.wakes)
   TELL_RULE("I8 tickets used = polls", sum.used_count, self->counters.polls)
@@ -238,6 +241,22 @@ static void refresh_wakeable(struct ids_worker *self) {
   ids_list_insert_after(place, &self->wakeable);
 }
 
+/* Whose job another worker has taken meanwhile stands for none of those to come. */
+static void forget_slow_jobs(struct ids_group *self) {
+  uint64_t most_count = ids_smaller(self->ops->work_count(self), self->slow_tickets_count);
+  if (self->slow_jobs_count > most_count)
+    self->slow_jobs_count = (unsigned)most_count;
+}
+
+/* After a change of the worker's state or ticket. */
+static void count_slow_ticket(struct ids_worker *self) {
+  struct ids_group *group = self->group;
+  unsigned is_slow = has_slow_ticket(self);
+  group->slow_tickets_count += is_slow;
+  group->slow_jobs_count += is_slow;
+  forget_slow_jobs(group);
+}
+
 void ids_worker_set_state_locked(struct ids_worker *self, enum ids_worker_state state) {
   struct ids_group *group = self->group;
   ids_assert(ids_mutex_is_mine(&group->lock));
@@ -250,9 +269,10 @@ void ids_worker_set_state_locked(struct ids_worker *self, enum ids_worker_state 
     group->threads_count--;
   group->in_state_count[self->state]--;
   group->in_state_count[state]++;
-  group->slow_tickets_count -= has_slow_ticket(self);
+  unsigned was_slow = has_slow_ticket(self);
   self->state = state;
-  group->slow_tickets_count += has_slow_ticket(self);
+  group->slow_tickets_count -= was_slow;
+  count_slow_ticket(self);
   refresh_wakeable(self);
 }
 
@@ -287,7 +307,7 @@ bool ids_group_has_work_locked(const struct ids_group *self) {
 bool ids_group_wants_wake_locked(const struct ids_group *self) {
   return self->tickets_count == self->slow_tickets_count &&
          self->active_count < self->config.workers_max &&
-         self->ops->work_count(self) > self->slow_tickets_count + self->finishing_count;
+         self->ops->work_count(self) > self->slow_jobs_count + self->finishing_count;
 }
 
 struct ids_wake ids_worker_grant_locked(struct ids_worker *self) {
@@ -299,7 +319,7 @@ struct ids_wake ids_worker_grant_locked(struct ids_worker *self) {
   self->has_ticket = true;
   self->given_count++;
   group->tickets_count++;
-  group->slow_tickets_count += has_slow_ticket(self);
+  count_slow_ticket(self);
   group->active_count++;
   group->counters.wakes++;
   if (self->state == IDS_WORKER_ABSENT) {
@@ -352,6 +372,13 @@ void ids_worker_use_ticket_locked(struct ids_worker *self) {
   group->tickets_count--;
   group->counters.polls++;
   ids_worker_set_state_locked(self, IDS_WORKER_RUNNING);
+}
+
+enum ids_poll ids_worker_poll_locked(struct ids_worker *self) {
+  ids_assert(self->state == IDS_WORKER_RUNNING);
+  enum ids_poll answer = self->group->ops->poll(self);
+  forget_slow_jobs(self->group);
+  return answer;
 }
 
 /*

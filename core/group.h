@@ -41,9 +41,10 @@
  *   At most one ticket is on its way for the queue's sake (starting workers ahead,
  *   waking all and stopping give theirs besides): a worker that used its ticket, took
  *   a job and sees more of them passes the wake on.  Tickets that RELEASING and EXITING
- *   workers hold are slow ones: each stands for one job, and the next job does not wait
- *   behind them.  A worker that has just ended a job is about to poll without a ticket,
- *   and stands for one job as well: it gets what was submitted as the other ended.
+ *   workers hold are slow ones: each stands for one of the queued jobs, as long as there
+ *   are so many, and the next job does not wait behind them.  A worker that has just ended a job is
+ * about to poll without a ticket, and stands for one job as well: it gets what was submitted as the
+ * other ended.
  *
  * Claims
  *
@@ -199,6 +200,7 @@ struct ids_group {
   unsigned threads_count;                      /* L */
   unsigned tickets_count;                      /* L  given and not yet used */
   unsigned slow_tickets_count;                 /* L  those of RELEASING and EXITING workers */
+  unsigned slow_jobs_count;                    /* L  queued jobs that these stand for */
   unsigned finishing_count;                    /* L  workers that are is_finishing */
   unsigned active_count;                       /* L  see I1 */
   unsigned succeeded_count;                    /* L  STARTING workers that are is_succeeded */
@@ -261,6 +263,7 @@ struct ids_wake ids_worker_grant_locked(struct ids_worker *self);
 bool ids_worker_is_wakeable_locked(const struct ids_worker *self);
 /* The worker's thread takes its ticket: it is RUNNING and may poll once. */
 void ids_worker_use_ticket_locked(struct ids_worker *self);
+enum ids_poll ids_worker_poll_locked(struct ids_worker *self);
 /* The system refused the thread: the ticket goes to another worker or is lost.
  * Whether some thread is left to serve the queue. */
 bool ids_worker_launch_failed_locked(struct ids_worker *self);

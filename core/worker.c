@@ -31,7 +31,7 @@ static enum ids_poll run_locked(struct ids_worker *self) {
   struct ids_group *group = self->group;
   ids_worker_use_ticket_locked(self);
 
-  enum ids_poll answer = group->ops->poll(self);
+  enum ids_poll answer = ids_worker_poll_locked(self);
   struct ids_wake next = { .worker = NULL };
   if (answer == IDS_POLL_WORK)
     next = ids_group_grant_wanted_locked(group);
@@ -47,7 +47,7 @@ static enum ids_poll run_locked(struct ids_worker *self) {
     ids_worker_set_finishing_locked(self, false);
     if (group->config.is_dedicated)
       ids_worker_set_retiring_locked(self, true);
-    answer = self->is_retiring ? IDS_POLL_STOP : group->ops->poll(self);
+    answer = self->is_retiring ? IDS_POLL_STOP : ids_worker_poll_locked(self);
   }
   return answer;
 }

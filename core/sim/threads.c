@@ -9,6 +9,12 @@
 #include "inside.h"
 #ifdef SIM_TSAN
 #include <sanitizer/tsan_interface.h>
+
+/* Of the sanitizer; in no header of it. */
+void AnnotateIgnoreReadsBegin(const char *file, int line);
+void AnnotateIgnoreReadsEnd(const char *file, int line);
+void AnnotateIgnoreWritesBegin(const char *file, int line);
+void AnnotateIgnoreWritesEnd(const char *file, int line);
 #endif
 
 #define STACK_SIZE_DEFAULT (64 * 1024)
@@ -32,11 +38,28 @@ void sim_on_rest(bool (*is_stuck)(void *context), void *context) {
   sim.rests[sim.rests_count++].context = context;
 }
 
-static void check_invariants(void) {
+/* A check looks at everything from outside, where no lock is asked for. */
+static void begin_looking(void) {
   sim.is_passive = true;
+#ifdef SIM_TSAN
+  AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+  AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+#endif
+}
+
+static void end_looking(void) {
+  sim.is_passive = false;
+#ifdef SIM_TSAN
+  AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+  AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+#endif
+}
+
+static void check_invariants(void) {
+  begin_looking();
   for (unsigned i = 0; i < sim.invariants_count; i++)
     sim.invariants[i].check(sim.invariants[i].context);
-  sim.is_passive = false;
+  end_looking();
 }
 
 static void append(char *text, size_t size, const char *format, ...) SIM_PRINTF(3, 4);
@@ -157,12 +180,12 @@ static void idle(void) {
     }
     sim.spins_count = 0;
   } else {
-    sim.is_passive = true;
+    begin_looking();
     for (unsigned i = 0; i < sim.rests_count; i++) {
       if (sim.rests[i].is_stuck(sim.rests[i].context))
         fail_stuck("at rest, although there is something to do");
     }
-    sim.is_passive = false;
+    end_looking();
   }
   if (sim.timed != 0)
     pass_time_to(next_deadline());

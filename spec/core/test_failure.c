@@ -132,21 +132,26 @@ SPEC(numbers_are_printed_in_full, "N5 the line carries the least and the greates
   CHECK_EQ_STR(line_kept, "idlesched: assertion failed: a == b: 10 against 9 (s.c:0)");
 }
 
-/* Every length around the end of the room for the line: whatever of the line is there is
- * its beginning, and it ends within the room.  The address sanitizer sees the rest. */
+/* Whatever of the line is there is its beginning, and it ends within the room. */
+static void check_cut(const char *expression) {
+  enum { ROOM = 511 };
+  static char whole[2100];
+  KEEP_LINE_OF(ids_fatal_numbers(expression, 12345, 67890, "some.c", 42));
+  int length = snprintf(whole, sizeof whole,
+                        "idlesched: assertion failed: %s: 12345 against 67890 (some.c:42)",
+                        expression);
+  whole[ROOM] = '\0';
+  CHECK_EQ_INT(strlen(line_kept), length < ROOM ? length : ROOM);
+  REQUIRE_EQ_STR(line_kept, whole);
+}
+
+/* Every length around the end of the room for the line.  The address sanitizer sees the
+ * rest. */
 SPEC(a_long_expression_is_cut, "N5 an expression too long for the line is cut, not overrun") {
-  enum { LONGEST = 2000, ROOM = 511 };
-  static char expression[LONGEST + 1];
-  static char whole[LONGEST + 100];
-  for (size_t length = 0; length <= LONGEST; length++) {
+  static char expression[2001];
+  for (size_t length = 0; length < sizeof expression; length++) {
     memset(expression, 'x', length);
     expression[length] = '\0';
-    KEEP_LINE_OF(ids_fatal_numbers(expression, 12345, 67890, "some.c", 42));
-    int whole_length = snprintf(whole, sizeof whole,
-                                "idlesched: assertion failed: %s: 12345 against 67890 (some.c:42)",
-                                expression);
-    whole[ROOM] = '\0';
-    CHECK_EQ_INT(strlen(line_kept), whole_length < ROOM ? whole_length : ROOM);
-    REQUIRE_EQ_STR(line_kept, whole);
+    check_cut(expression);
   }
 }

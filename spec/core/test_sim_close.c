@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_sim_close.c - a pool closes, at any step of whatever its workers and clients do: in
- * time, once, and each job ends once.  And the tickets that are not given for a job.
+ * time, once, and each job ends once.
  */
 #include <errno.h>
 
@@ -35,9 +35,9 @@ static bool open_shared(const struct setting *setting) {
   });
   if (shared == NULL)
     return false;
+  sim_states(setting->is_slow ? 1 : 0, 2, IDS_MS);
   sim_jobs_tell(retire_worker, NULL);
   if (setting->is_slow) {
-    sim_states(1, 2, IDS_MS);
     sim_jobs_take(4 * IDS_MS);
     sim_heap_configure(&(struct sim_heap_config){
       .collect_ns = IDS_MS, .abandon_ns = IDS_MS, .purge_ns = 2 * IDS_MS });
@@ -57,18 +57,6 @@ static void submit_and_wait(void *context) {
   SIM_CHECK(status == 0 || status == -ENOMEM); /* no condition to wait on */
 }
 
-static void check_closed(idlesched_pool *pool) {
-  idlesched_pool_stats stats = sim_stats(pool);
-  SIM_CHECK_EQUAL(stats.threads, 0);
-  SIM_CHECK_EQUAL(stats.active, 0);
-  SIM_CHECK_EQUAL(stats.jobs_queued + stats.jobs_running, 0);
-  SIM_CHECK_EQUAL(sim_pool_threads_count(), 0);
-  SIM_CHECK_EQUAL(sim_submit(pool, 62), -ESHUTDOWN);
-  SIM_CHECK_EQUAL(idlesched_pool_start_workers(pool, 1), -ESHUTDOWN);
-  SIM_CHECK_EQUAL(sim_stats(pool).starts, stats.starts);
-  sim_pool_check(pool);
-}
-
 static void close_now(void *context) {
   const struct setting *setting = context;
   uint64_t begun_ns = ids_now_ns();
@@ -79,14 +67,14 @@ static void close_now(void *context) {
     SIM_CHECK_EQUAL(report.dropped_count, 0);
   if (setting->is_exact)
     SIM_CHECK_EQUAL(ids_now_ns(), begun_ns);
-  check_closed(shared);
+  sim_check_closed(shared);
 }
 
 static void finish_closed(void) {
   idlesched_close_report report;
   SIM_CHECK_EQUAL(idlesched_pool_close(shared, IDLESCHED_CLOSE_CANCEL, IDLESCHED_NEVER, &report),
                   0);
-  check_closed(shared);
+  sim_check_closed(shared);
   SIM_CHECK_EQUAL(idlesched_pool_close(shared, IDLESCHED_CLOSE_DRAIN, 1, &report), 0);
   SIM_CHECK_EQUAL(report.dropped_count + report.left_behind_count, 0);
   sim_pool_finish(shared);
@@ -371,112 +359,4 @@ SPEC(leaving_by_itself,
     plan.bound = 2;
     sim_spec_exhaust(&plan);
   }
-}
-
-/* ------------------------------------------------------ tickets without a job */
-
-/* Each gives some, and says how many. */
-static unsigned wake_one_locked(struct ids_group *group, struct ids_wake *out) {
-  *out = ids_group_grant_locked(group);
-  return out->worker != NULL;
-}
-
-static unsigned wake_targeted_locked(struct ids_group *group, struct ids_wake *out) {
-  struct ids_worker *worker = &group->workers[sim_choose(group->config.workers_max, "target")];
-  if (ids_worker_is_wakeable_locked(worker))
-    *out = ids_worker_grant_locked(worker);
-  return out->worker != NULL;
-}
-
-static unsigned wake_all_locked(struct ids_group *group, struct ids_wake *out) {
-  unsigned count = 0;
-  (void)out;
-  for (unsigned i = 0; i < group->config.workers_max; i++)
-    count += group->workers[i].state != IDS_WORKER_ABSENT &&
-             ids_worker_is_wakeable_locked(&group->workers[i]);
-  ids_group_wake_all_locked(group);
-  return count;
-}
-
-static void give_tickets(void *context) {
-  static unsigned (*const gifts[])(struct ids_group *, struct ids_wake *) = { wake_one_locked,
-                                                                              wake_targeted_locked,
-                                                                              wake_all_locked };
-  struct ids_group *group = &shared->group;
-  (void)context;
-  unsigned choice = sim_choose(ids_countof(gifts) + 1, "gift");
-  if (choice == ids_countof(gifts)) {
-    (void)idlesched_pool_start_workers(shared, 2);
-    return;
-  }
-  struct ids_wake wake = { .worker = NULL };
-  ids_group_lock(group);
-  unsigned active_count = group->active_count, tickets_count = group->tickets_count;
-  uint64_t wakes_count = group->counters.wakes;
-  unsigned given_count = gifts[choice](group, &wake);
-  SIM_CHECK_EQUAL(group->active_count, active_count + given_count);
-  SIM_CHECK_EQUAL(group->tickets_count, tickets_count + given_count);
-  SIM_CHECK_EQUAL(group->counters.wakes, wakes_count + given_count);
-  ids_group_unlock(group);
-  if (wake.worker == NULL || ids_wake_deliver(wake) == 0)
-    return;
-  ids_group_lock(group);
-  ids_worker_launch_failed_locked(wake.worker);
-  ids_group_unlock(group);
-}
-
-/* Each ticket is used, by one poll, and active is back at nothing. */
-static void await_tickets(void) {
-  idlesched_pool_stats stats = sim_stats(shared);
-  while (stats.active > 0) {
-    sim_sleep_ns(IDS_MS);
-    stats = sim_stats(shared);
-  }
-  SIM_CHECK_EQUAL(stats.tickets, 0);
-  SIM_CHECK_EQUAL(stats.wakes, stats.polls + stats.tickets_lost);
-}
-
-static void tickets(void *context) {
-  const struct setting *setting = context;
-  struct sim_client clients[4];
-  if (!open_shared(setting))
-    return;
-  (void)idlesched_pool_start_workers(shared, setting->workers_max - 1);
-  for (unsigned i = 0; i < setting->clients; i++)
-    sim_client_start(&clients[i], give_tickets, NULL);
-  for (unsigned i = 0; i < setting->clients; i++)
-    sim_client_join(&clients[i]);
-  await_tickets();
-  uint64_t polls = sim_stats(shared).polls, jobs = sim_stats(shared).jobs_done;
-  SIM_CHECK_EQUAL(jobs, 0);
-
-  ids_group_lock(&shared->group);
-  const unsigned *in_state = shared->group.in_state_count;
-  unsigned waiting_count = in_state[IDS_WORKER_PARKED] + in_state[IDS_WORKER_RELEASING];
-  ids_group_stop_locked(&shared->group);
-  SIM_CHECK_EQUAL(shared->group.tickets_count, waiting_count);
-  SIM_CHECK_EQUAL(shared->group.active_count, waiting_count);
-  ids_group_unlock(&shared->group);
-  await_tickets();
-  SIM_CHECK_EQUAL(sim_stats(shared).polls, polls + waiting_count);
-  finish_closed();
-}
-
-SPEC(tickets_without_a_job,
-     "A10 active rises by one for each ticket of wake-one, wake-all, a targeted wake, a start and "
-     "a stop, and falls by one with the poll that it leads to") {
-  struct setting one = { .workers_max = 1, .clients = 2 };
-  struct sim_plan plan = { .name = "tickets 1x2", .scenario = tickets, .context = &one };
-  sim_pool_searches(&plan, 1, 400000);
-  struct setting two = { .workers_max = 2, .clients = 2, .is_slow = true };
-  plan = (struct sim_plan){ .name = "tickets 2x2", .scenario = tickets, .context = &two };
-  sim_pool_samples(&plan, 400000);
-  struct setting many = { .workers_max = 3, .clients = 4, .is_slow = true };
-  plan = (struct sim_plan){ .name = "tickets 3x4", .scenario = tickets, .context = &many };
-  sim_pool_samples(&plan, 200000);
-  struct setting refused = { .workers_max = 3, .clients = 3 };
-  plan = (struct sim_plan){ .name = "tickets, refusals", .scenario = tickets, .context = &refused };
-  plan.strategy = SIM_RANDOM;
-  plan.runs_max = 50;
-  sim_spec_faults(&plan);
 }

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_sim_exit.c - a worker that was idle for too long ends its thread: at its deadline, with
- * a purge, without losing a job, and the next wake starts another.  Afterwards nothing moves.
+ * a purge, without losing a job, and the next wake starts another.
  */
-#include <errno.h>
-
 #include "heap.h"
 #include "pool_sim.h"
 
@@ -27,18 +25,6 @@ static void sample(struct sim_plan plan, uint64_t runs_count) {
   sim_spec_sample(&plan, runs_count / 2);
 }
 
-static void work_once(idlesched_pool *pool, unsigned i) {
-  sim_must_submit(pool, i);
-  SIM_CHECK_EQUAL(idlesched_pool_wait(pool, IDLESCHED_NEVER), 0);
-}
-
-/* Steps that the machine makes while the caller sleeps for so long. */
-static uint64_t steps_of_sleep(uint64_t duration_ns) {
-  uint64_t before = sim_steps_count();
-  sim_sleep_ns(duration_ns);
-  return sim_steps_count() - before;
-}
-
 /* --------------------------------------------------------- at the deadline */
 
 struct slowness {
@@ -51,13 +37,13 @@ struct slowness {
 
 static void exit_on_time(void *context) {
   const struct slowness *slow = context;
-  uint64_t quiet_steps = steps_of_sleep(IDS_S);
+  uint64_t quiet_steps = sim_steps_of_sleep(IDS_S);
   idlesched_pool *pool = SIM_POOL(.workers_max = 1, .idle_release_ns = slow->idle_release_ns,
                                   .idle_exit_ns = slow->idle_exit_ns);
   sim_heap_configure(&slow->heap);
   for (unsigned i = 0; i < 3; i++) {
     uint64_t parked_at_ns = ids_now_ns();
-    work_once(pool, i);
+    sim_work(pool, i);
     ids_sleep_until(parked_at_ns + slow->ends_after_ns - 1);
     SIM_CHECK_EQUAL(sim_stats(pool).threads, 1);
     SIM_CHECK_EQUAL(sim_pool_threads_count(), 1);
@@ -72,7 +58,7 @@ static void exit_on_time(void *context) {
     SIM_CHECK_EQUAL(sim_heap_counts_all().abandoned, 0);
     SIM_CHECK_EQUAL(sim_heap_purged_at_ns(), parked_at_ns + slow->ends_after_ns);
     SIM_CHECK_EQUAL(sim_pool_threads_count(), 0);
-    SIM_CHECK_EQUAL(steps_of_sleep(3600 * IDS_S), quiet_steps);
+    SIM_CHECK_EQUAL(sim_steps_of_sleep(3600 * IDS_S), quiet_steps);
   }
   sim_check_jobs_started_at_once();
   sim_pool_finish(pool);
@@ -118,39 +104,18 @@ SPEC(short_exit,
   }
 }
 
-/* The same for workers with something to collect. */
-static unsigned collects_count, stops_count;
-
-static void have_data(idlesched_worker *worker, void *context) {
-  SIM_CHECK(idlesched_worker_data(worker) == NULL);
-  idlesched_worker_set_data(worker, context);
-}
-
-static bool note_collect(idlesched_worker *worker, void *context) {
-  SIM_CHECK(idlesched_worker_data(worker) == context);
-  collects_count++;
-  return false;
-}
-
-static void note_stop(idlesched_worker *worker, void *context) {
-  SIM_CHECK(idlesched_worker_data(worker) == context);
-  stops_count++;
-}
-
+/* The same for a worker with something to collect. */
 static void short_exit_with_data(void *context) {
-  collects_count = stops_count = 0;
+  (void)context;
+  sim_states(1, 1, 0);
   idlesched_pool *pool = SIM_POOL(.workers_max = 1, .idle_release_ns = RELEASE_NS,
-                                  .idle_exit_ns = *(uint64_t *)context,
-                                  .hooks = { .start = have_data,
-                                             .collect = note_collect,
-                                             .stop = note_stop,
-                                             .context = context });
+                                  .idle_exit_ns = RELEASE_NS, .hooks = sim_state_hooks);
   for (unsigned i = 0; i < 2; i++) {
-    work_once(pool, i);
+    sim_work(pool, i);
     sim_sleep_ns(IDS_S);
     SIM_CHECK_EQUAL(sim_stats(pool).threads, 0);
-    SIM_CHECK_EQUAL(stops_count, i + 1);
-    SIM_CHECK_EQUAL(collects_count, 0);
+    SIM_CHECK_EQUAL(sim_state_stops(0), i + 1);
+    SIM_CHECK_EQUAL(sim_state_steps(0), 0);
     SIM_CHECK_EQUAL(sim_stats(pool).releases, 0);
   }
   sim_pool_finish(pool);
@@ -158,10 +123,7 @@ static void short_exit_with_data(void *context) {
 
 SPEC(short_exit_with_state,
      "A3 A13 nor is anything collected: it is stopped, in each thread anew") {
-  uint64_t exit_ns = RELEASE_NS;
-  struct sim_plan plan = { .name = "short exit, state",
-                           .scenario = short_exit_with_data,
-                           .context = &exit_ns };
+  struct sim_plan plan = { .name = "short exit, state", .scenario = short_exit_with_data };
   plan.bound = 1;
   plan.spurious_max = 1;
   sim_spec_exhaust(&plan);
@@ -195,7 +157,7 @@ static void wake_at_exit(void *context) {
   shared = SIM_POOL(.workers_max = setting->workers_max, .idle_release_ns = IDLESCHED_NEVER,
                     .idle_exit_ns = 50 * IDS_MS);
   SIM_CHECK_EQUAL(idlesched_pool_start_workers(shared, setting->workers_max), 0);
-  work_once(shared, 0);
+  sim_work(shared, 0);
   if (setting->is_slow)
     sim_heap_configure(
       &(struct sim_heap_config){ .collect_ns = 3 * IDS_MS, .purge_ns = 5 * IDS_MS });
@@ -309,7 +271,7 @@ static void cold_one_exits(void *context) {
   uint64_t parked_at_ns = ids_now_ns();
   sim_sleep_ns(1); /* until both have */
   for (unsigned i = 0; i < 15; i++) {
-    work_once(pool, i);
+    sim_work(pool, i);
     SIM_CHECK_EQUAL(sim_jobs[i].thread, sim_jobs[0].thread);
     SIM_CHECK_EQUAL(sim_stats(pool).threads, ids_now_ns() < parked_at_ns + EXIT_NS ? 2 : 1);
     unsigned returned_count = sim_heap_is_returned(marks[0]) + sim_heap_is_returned(marks[1]);
@@ -327,129 +289,6 @@ SPEC(each_exit_is_followed_by_a_purge,
      "A13 the cold worker exits while the warm one serves; what lay in its heap comes back with "
      "its exit") {
   struct sim_plan plan = { .name = "cold one exits", .scenario = cold_one_exits };
-  sim_spec_exhaust(&plan);
-  plan.strategy = SIM_RANDOM;
-  sim_spec_sample(&plan, 20000);
-}
-
-/* ----------------------------------------------------------------- at rest */
-
-static void rest_after_release(void *context) {
-  const bool *has_state = context;
-  static unsigned data;
-  uint64_t quiet_steps = steps_of_sleep(IDS_S);
-  idlesched_pool *pool = SIM_POOL(.workers_max = 3, .idle_exit_ns = IDLESCHED_NEVER,
-                                  .hooks = { .start = *has_state ? have_data : NULL,
-                                             .collect = note_collect,
-                                             .context = &data });
-  SIM_CHECK_EQUAL(idlesched_pool_start_workers(pool, 3), 0);
-  work_once(pool, 0);
-  sim_sleep_ns(2 * IDS_S); /* the release, and the later pass that follows it */
-  SIM_CHECK_EQUAL(sim_stats(pool).releases, 3);
-  SIM_CHECK_EQUAL(steps_of_sleep(24 * 3600 * IDS_S), quiet_steps);
-  SIM_CHECK_EQUAL(sim_stats(pool).parked, 3);
-  sim_pool_finish(pool);
-}
-
-SPEC(nothing_moves_at_rest, "G8 a pool that has released makes no step for a day, with threads") {
-  for (unsigned i = 0; i < 2; i++) {
-    bool has_state = i == 1;
-    struct sim_plan plan = { .name = has_state ? "rest, states" : "rest",
-                             .scenario = rest_after_release,
-                             .context = &has_state };
-    plan.strategy = SIM_RANDOM;
-    sim_spec_sample(&plan, 20000);
-    plan.strategy = SIM_DFS;
-    sim_spec_exhaust(&plan);
-  }
-}
-
-/* What does not run a job: looks, waits that time out, refused calls. */
-static void look_around(idlesched_pool *pool) {
-  idlesched_job never_submitted = { .run = NULL };
-  sim_pool_check(pool);
-  SIM_CHECK_EQUAL(idlesched_pool_wait(pool, IDS_MS), 0);
-  SIM_CHECK_EQUAL(idlesched_job_wait(&never_submitted, IDS_MS), -EINVAL);
-  SIM_CHECK_EQUAL(idlesched_pool_submit_job(pool, &never_submitted), -EINVAL);
-  SIM_CHECK_EQUAL(idlesched_pool_start_workers(pool, 1), 0);
-}
-
-static void messages_move_nothing(void *context) {
-  static unsigned data;
-  collects_count = stops_count = 0;
-  (void)context;
-  idlesched_pool *pool =
-    SIM_POOL(.workers_max = 1, .idle_exit_ns = IDS_S,
-             .hooks = {
-               .start = have_data, .collect = note_collect, .stop = note_stop, .context = &data });
-  sim_jobs_take(300 * IDS_MS); /* a job that waits is no idle worker */
-  work_once(pool, 0);
-  SIM_CHECK_EQUAL(collects_count, 0);
-  uint64_t parked_at_ns = ids_now_ns();
-  while (ids_now_ns() < parked_at_ns + 2 * IDS_S) {
-    look_around(pool);
-    if (ids_now_ns() != parked_at_ns + RELEASE_NS)
-      SIM_CHECK_EQUAL(collects_count, ids_now_ns() > parked_at_ns + RELEASE_NS);
-    if (ids_now_ns() != parked_at_ns + IDS_S)
-      SIM_CHECK_EQUAL(stops_count, ids_now_ns() > parked_at_ns + IDS_S);
-    sim_sleep_ns(7 * IDS_MS);
-    if (ids_now_ns() >= parked_at_ns + IDS_S)
-      break; /* from here on start_workers would start one */
-  }
-  SIM_CHECK_EQUAL(sim_stats(pool).polls, 1);
-  sim_pool_finish(pool);
-}
-
-SPEC(messages_are_no_work,
-     "C7 A13 a job that waits, looks, waits and refused calls neither bring a release or an exit "
-     "about nor put it off") {
-  struct sim_plan plan = { .name = "messages", .scenario = messages_move_nothing };
-  plan.strategy = SIM_RANDOM;
-  sim_spec_sample(&plan, 20000);
-}
-
-/* ------------------------------------------------------------- one clock */
-
-static uint64_t took_ns(uint64_t *since_ns) {
-  uint64_t now_ns = ids_now_ns(), before_ns = *since_ns;
-  *since_ns = now_ns;
-  return now_ns - before_ns;
-}
-
-static void every_limit_on_one_clock(void *context) {
-  const uint64_t limit_ns = *(uint64_t *)context;
-  uint64_t since_ns = ids_now_ns();
-  idlesched_release_report report;
-  idlesched_pool *pool = SIM_POOL(.workers_max = 1, .idle_exit_ns = limit_ns);
-  sim_jobs_take(6 * limit_ns);
-  SIM_CHECK_EQUAL(sim_submit_waitable(pool, 0), 0);
-  SIM_CHECK_EQUAL(idlesched_job_wait(&sim_jobs[0].job, limit_ns), -ETIMEDOUT);
-  SIM_CHECK_EQUAL(took_ns(&since_ns), limit_ns);
-  SIM_CHECK_EQUAL(idlesched_pool_wait(pool, limit_ns), -ETIMEDOUT);
-  SIM_CHECK_EQUAL(took_ns(&since_ns), limit_ns);
-  SIM_CHECK_EQUAL(idlesched_pool_release(pool, limit_ns, &report), -ETIMEDOUT);
-  SIM_CHECK_EQUAL(took_ns(&since_ns), limit_ns);
-  SIM_CHECK_EQUAL(report.time_ns, limit_ns);
-  idlesched_sleep(limit_ns);
-  SIM_CHECK_EQUAL(took_ns(&since_ns), limit_ns);
-  SIM_CHECK_EQUAL(idlesched_job_wait(&sim_jobs[0].job, IDLESCHED_NEVER), 0);
-  SIM_CHECK_EQUAL(took_ns(&since_ns), 2 * limit_ns);
-  sim_sleep_ns(limit_ns + 1);
-  SIM_CHECK_EQUAL(sim_stats(pool).threads, 0);
-  sim_must_submit(pool, 1);
-  since_ns = ids_now_ns();
-  SIM_CHECK_EQUAL(idlesched_pool_close(pool, IDLESCHED_CLOSE_DRAIN, limit_ns, NULL), -ETIMEDOUT);
-  SIM_CHECK_EQUAL(took_ns(&since_ns), limit_ns);
-  sim_pool_finish(pool);
-}
-
-SPEC(one_clock,
-     "G6 every time limit and deadline moves with the monotonic clock alone: months of it pass in "
-     "no time of the wall clock") {
-  uint64_t limit_ns = 3600 * 24 * IDS_S;
-  struct sim_plan plan = { .name = "one clock",
-                           .scenario = every_limit_on_one_clock,
-                           .context = &limit_ns };
   sim_spec_exhaust(&plan);
   plan.strategy = SIM_RANDOM;
   sim_spec_sample(&plan, 20000);

@@ -2,8 +2,10 @@
 /*
  * test_sim_retire.c - workers that leave for good: after each job where they are dedicated, or
  * because they were told to.  What is queued meanwhile runs elsewhere.
+ *
+ * Method: each worker keeps a record of its life, from the start hook to the stop hook, in which
+ * each job looks whether it may run there.
  */
-#include <errno.h>
 #include <string.h>
 
 #include "pool_sim.h"
@@ -201,17 +203,15 @@ SPEC(each_job_its_own_worker,
      "C1 C2 each job of a dedicated pool has a worker of its own; it settles, its done callback "
      "returns, the worker stops, its thread ends and is joined, and then it has retired") {
   struct setting one = { .workers_max = 1, .clients = 2, .jobs_of_each = 1, .is_dedicated = true };
-  sim_pool_searches(
-    &(struct sim_plan){ .name = "dedicated 1x2", .scenario = dedicated, .context = &one }, 1,
-    800000);
+  struct sim_plan plan = plan_of("dedicated 1x2", dedicated, &one);
+  sim_pool_searches(&plan, 1, 800000);
   struct setting two = { .workers_max = 2, .clients = 2, .jobs_of_each = 1, .is_dedicated = true };
-  sim_pool_searches(
-    &(struct sim_plan){ .name = "dedicated 2x2", .scenario = dedicated, .context = &two }, 1,
-    800000);
+  plan = plan_of("dedicated 2x2", dedicated, &two);
+  sim_pool_searches(&plan, 1, 800000);
   struct setting many = {
     .workers_max = 3, .clients = 4, .jobs_of_each = 1, .is_dedicated = true, .is_slow = true
   };
-  struct sim_plan plan = plan_of("dedicated 3x4", dedicated, &many);
+  plan = plan_of("dedicated 3x4", dedicated, &many);
   sim_pool_samples(&plan, 200000);
 }
 
@@ -393,129 +393,11 @@ SPEC(told_at_every_step,
   };
   for (unsigned i = 0; i < ids_countof(settings); i++) {
     struct sim_plan plan = plan_of("told at a step", told_at_a_step, &settings[i]);
-    sim_spec_sweep(&(struct sim_plan){ .name = "told at a step",
-                                       .scenario = told_at_a_step,
-                                       .context = &settings[i],
-                                       .runs_max = 50 });
+    plan.runs_max = 50;
+    sim_spec_sweep(&plan);
     plan.strategy = SIM_RANDOM;
     plan.runs_max = 30;
     plan.is_hostile = true;
     sim_spec_sweep(&plan);
   }
-}
-
-/* ------------------------------------------------ hand-over, and equal names */
-
-/* In the done callback of job 0, or by who waited for it. */
-static void submit_the_next(struct sim_trace *job) {
-  end_job(job);
-  if (job == &sim_jobs[0])
-    SIM_CHECK_EQUAL(sim_submit_waitable(shared, 1), 0);
-}
-
-static void one_after_the_other(void *context) {
-  bool by_callback = *(const bool *)context;
-  open_for(&(struct setting){ .workers_max = 2 });
-  if (sim_choose(2, "a second worker is parked") == 1)
-    SIM_CHECK_EQUAL(idlesched_pool_start_workers(shared, 2), 0);
-  sim_sleep_ns(1);
-  if (by_callback)
-    sim_jobs_tell(begin_job, submit_the_next);
-  SIM_CHECK(run_waitable_job(0));
-  if (!by_callback)
-    SIM_CHECK_EQUAL(sim_submit_waitable(shared, 1), 0);
-  SIM_CHECK_EQUAL(idlesched_pool_wait(shared, IDLESCHED_NEVER), 0);
-  SIM_CHECK_EQUAL(sim_jobs[1].thread, sim_jobs[0].thread);
-  sim_check_jobs_started_at_once();
-  close_shared();
-}
-
-SPEC(the_warm_worker_goes_on,
-     "C10 a job submitted as another ends runs on the worker that just finished: submitted by the "
-     "done callback, or by who waited") {
-  for (unsigned i = 0; i < 2; i++) {
-    bool by_callback = i == 0;
-    struct sim_plan plan = { .name = by_callback ? "from done" : "after wait",
-                             .scenario = one_after_the_other,
-                             .context = &by_callback };
-    sim_spec_exhaust(&plan);
-  }
-}
-
-static void hand_over(void *context) {
-  (void)context;
-  open_for(&(struct setting){ .workers_max = 2 });
-  sim_jobs_take(10 * IDS_MS);
-  SIM_CHECK_EQUAL(idlesched_pool_start_workers(shared, 2), 0);
-  sim_await_parked(shared, 2);
-  for (unsigned i = 0; i < 2; i++) {
-    SIM_CHECK_EQUAL(sim_submit_waitable(shared, i), 0);
-    idlesched_pool_stats stats = sim_stats(shared);
-    SIM_CHECK_RELATION(stats.active, >=, 1);
-    SIM_CHECK_EQUAL(stats.jobs_queued + stats.jobs_running, i + 1);
-  }
-  SIM_CHECK_EQUAL(idlesched_pool_wait(shared, IDLESCHED_NEVER), 0);
-  SIM_CHECK(ran_in[0] != ran_in[1]);
-  sim_check_jobs_started_at_once();
-  close_shared();
-}
-
-SPEC(busy_at_hand_over,
-     "C15 C9 a worker is busy from the moment a job is given to it: the next job goes to the other "
-     "one, and the two jobs of one key are kept apart") {
-  struct sim_plan plan = plan_of("hand-over", hand_over, NULL);
-  plan.bound = 2;
-  sim_spec_exhaust(&plan);
-  sim_spec_sample(
-    &(struct sim_plan){ .name = "hand-over", .scenario = hand_over, .strategy = SIM_RANDOM },
-    100000);
-}
-
-/* One job that two clients submit, to a pool each, again and again. */
-static idlesched_job twin;
-static idlesched_pool *twin_pools[2];
-static uint32_t twin_runs_count;
-static unsigned accepted_count[2];
-
-static int run_twin(idlesched_job *job, idlesched_worker *worker) {
-  SIM_CHECK(job == &twin);
-  SIM_CHECK_EQUAL(idlesched_worker_index(worker), 0);
-  ids_store_release(&twin_runs_count, ids_load_acquire(&twin_runs_count) + 1);
-  return 0;
-}
-
-static void submit_twin(void *context) {
-  unsigned i = (unsigned)(uintptr_t)context;
-  for (unsigned n = 0; n < 2; n++) {
-    int status = idlesched_pool_submit_job(twin_pools[i], &twin);
-    SIM_CHECK(status == 0 || status == -EALREADY);
-    accepted_count[i] += status == 0;
-  }
-}
-
-static void one_job_twice(void *context) {
-  struct sim_client clients[2];
-  (void)context;
-  twin = (idlesched_job){ .run = run_twin };
-  twin_runs_count = accepted_count[0] = accepted_count[1] = 0;
-  for (unsigned i = 0; i < 2; i++)
-    twin_pools[i] = SIM_POOL(.workers_max = 1, .is_dedicated = i == 1);
-  for (unsigned i = 0; i < 2; i++)
-    sim_client_start(&clients[i], submit_twin, (void *)(uintptr_t)i);
-  for (unsigned i = 0; i < 2; i++)
-    sim_client_join(&clients[i]);
-  for (unsigned i = 0; i < 2; i++) {
-    SIM_CHECK_EQUAL(idlesched_pool_wait(twin_pools[i], IDLESCHED_NEVER), 0);
-    SIM_CHECK_EQUAL(sim_stats(twin_pools[i]).jobs_done, accepted_count[i]);
-  }
-  SIM_CHECK_EQUAL(twin_runs_count, accepted_count[0] + accepted_count[1]);
-  for (unsigned i = 0; i < 2; i++)
-    sim_pool_finish(twin_pools[i]);
-}
-
-SPEC(same_id_twice,
-     "C9 G4 one job given to two pools, whose workers have the same index and name, runs as often "
-     "as it was accepted; it was claimed twice when it ended and came back between two looks") {
-  struct sim_plan plan = { .name = "same id twice", .scenario = one_job_twice };
-  sim_pool_samples(&plan, 200000);
 }

@@ -4,6 +4,7 @@
  */
 #include "pool_sim.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "inside.h"
@@ -137,6 +138,37 @@ void sim_await_parked(idlesched_pool *pool, unsigned count) {
   while (sim_stats(pool).parked != count);
 }
 
+uint64_t sim_settle(idlesched_pool *pool) {
+  sim_sleep_ns(1);
+  SIM_CHECK_EQUAL(sim_stats(pool).parked, sim_stats(pool).threads);
+  return sim_worker(pool, 0)->parked_at_ns;
+}
+
+void sim_check_closed(idlesched_pool *pool) {
+  idlesched_pool_stats stats = sim_stats(pool);
+  SIM_CHECK_EQUAL(stats.threads, 0);
+  SIM_CHECK_EQUAL(stats.active, 0);
+  SIM_CHECK_EQUAL(stats.jobs_queued + stats.jobs_running, 0);
+  SIM_CHECK_EQUAL(sim_pool_threads_count(), 0);
+  SIM_CHECK_EQUAL(sim_submit(pool, SIM_JOBS_MAX - 1), -ESHUTDOWN);
+  SIM_CHECK_EQUAL(idlesched_pool_start_workers(pool, 1), -ESHUTDOWN);
+  SIM_CHECK_EQUAL(sim_stats(pool).starts, stats.starts);
+  sim_pool_check(pool);
+}
+
+/* ------------------------------------------------------------- the machine */
+
+void sim_heap_takes(uint64_t duration_ns) {
+  sim_heap_configure(&(struct sim_heap_config){
+    .collect_ns = duration_ns, .abandon_ns = duration_ns, .purge_ns = duration_ns });
+}
+
+uint64_t sim_steps_of_sleep(uint64_t duration_ns) {
+  uint64_t before = sim_steps_count();
+  sim_sleep_ns(duration_ns);
+  return sim_steps_count() - before;
+}
+
 /* ---------------------------------------------------------------- searches */
 
 void sim_pool_samples(const struct sim_plan *plan, uint64_t runs_count) {
@@ -192,7 +224,7 @@ void sim_client_join(struct sim_client *self) {
 static struct {
   unsigned workers_count, steps_count;
   uint64_t step_ns;
-  unsigned made_counts[SIM_THREADS_MAX];
+  unsigned made_counts[SIM_THREADS_MAX], stops_counts[SIM_THREADS_MAX];
 } states;
 
 void sim_states(unsigned workers_count, unsigned steps_count, uint64_t step_ns) {
@@ -222,10 +254,24 @@ static bool collect_state(idlesched_worker *worker, void *context) {
   return *made_count % states.steps_count != 0;
 }
 
-const idlesched_worker_hooks sim_state_hooks = { .start = make_state, .collect = collect_state };
+static void stop_state(idlesched_worker *worker, void *context) {
+  (void)context;
+  unsigned index = idlesched_worker_index(worker);
+  bool has_state = index < states.workers_count;
+  SIM_CHECK(idlesched_worker_data(worker) == (has_state ? &states.made_counts[index] : NULL));
+  states.stops_counts[index]++;
+}
+
+const idlesched_worker_hooks sim_state_hooks = { .start = make_state,
+                                                 .collect = collect_state,
+                                                 .stop = stop_state };
 
 unsigned sim_state_steps(unsigned worker) {
   return states.made_counts[worker];
+}
+
+unsigned sim_state_stops(unsigned worker) {
+  return states.stops_counts[worker];
 }
 
 /* ------------------------------------------------------------------ sweeps */
@@ -288,6 +334,18 @@ int sim_submit(idlesched_pool *pool, unsigned i) {
   return status;
 }
 
+void sim_submit_to(idlesched_pool *pool, unsigned i, struct ids_worker *worker) {
+  const struct ids_cell cell = { .run = run_job, .context = &sim_jobs[i] };
+  sim_jobs[i].submits_count++;
+  sim_jobs[i].submitted_at_ns = ids_now_ns();
+  ids_group_lock(&pool->group);
+  SIM_CHECK_EQUAL(ids_queue_push(&pool->queue, cell), 0);
+  pool->submitted_count++;
+  struct ids_wake wake = ids_worker_grant_locked(worker);
+  ids_group_unlock(&pool->group);
+  SIM_CHECK_EQUAL(ids_wake_deliver(wake), 0);
+}
+
 static int run_waitable(idlesched_job *job, idlesched_worker *worker) {
   struct sim_trace *self = job->context;
   SIM_CHECK(worker == idlesched_worker_current());
@@ -323,6 +381,11 @@ int sim_submit_waitable(idlesched_pool *pool, unsigned i) {
 
 void sim_must_submit(idlesched_pool *pool, unsigned i) {
   SIM_CHECK_EQUAL(sim_submit(pool, i), 0);
+}
+
+void sim_work(idlesched_pool *pool, unsigned i) {
+  sim_must_submit(pool, i);
+  SIM_CHECK_EQUAL(idlesched_pool_wait(pool, IDLESCHED_NEVER), 0);
 }
 
 void sim_jobs_take(uint64_t duration_ns) {

@@ -50,6 +50,19 @@ void *sim_worker_heap(idlesched_pool *pool, unsigned index);
 
 /* Sleep until so many workers are parked. */
 void sim_await_parked(idlesched_pool *pool, unsigned count);
+/* Fair clock: whoever can run does so, and all workers that have a thread are parked then.
+ * When the first one parked. */
+uint64_t sim_settle(idlesched_pool *pool);
+
+/* It is closed, to the last thread, and takes nothing more. */
+void sim_check_closed(idlesched_pool *pool);
+
+/* ---- the machine ---- */
+
+/* To collect, to abandon and to purge takes so long each. */
+void sim_heap_takes(uint64_t duration_ns);
+/* Steps that the machine makes while the caller sleeps for so long. */
+uint64_t sim_steps_of_sleep(uint64_t duration_ns);
 
 /* ---- searches ---- */
 
@@ -76,8 +89,9 @@ void sim_client_join(struct sim_client *self);
  * collect.  A release that was cut short leaves the rest of them for the next one. */
 void sim_states(unsigned workers_count, unsigned steps_count, uint64_t step_ns);
 extern const idlesched_worker_hooks sim_state_hooks;
-/* Steps made so far. */
+/* Steps made so far, and threads stopped. */
 unsigned sim_state_steps(unsigned worker);
+unsigned sim_state_stops(unsigned worker);
 
 /* ---- what happens at the step of a sweep ---- */
 
@@ -104,8 +118,13 @@ extern struct sim_trace sim_jobs[SIM_JOBS_MAX];
 
 /* Submit plain job number i.  What the submit returned; a failed one must leave no trace. */
 int sim_submit(idlesched_pool *pool, unsigned i);
+/* The same with a ticket for this worker, which is wakeable, and not for the one that is
+ * wanted most. */
+void sim_submit_to(idlesched_pool *pool, unsigned i, struct ids_worker *worker);
 /* The same, and it must succeed. */
 void sim_must_submit(idlesched_pool *pool, unsigned i);
+/* Then wait until the pool is idle. */
+void sim_work(idlesched_pool *pool, unsigned i);
 /* Submit number i as a job that can be waited for, with a done callback. */
 int sim_submit_waitable(idlesched_pool *pool, unsigned i);
 /* Called on the worker when a job begins, and at the end of the done callback of one that can
