@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT */
+/*
+ * audit.c - see audit.h.
+ */
 #include "audit.h"
 
 static void note(void *context, const char *rule, uint64_t left, uint64_t right) {

@@ -7,7 +7,7 @@
 
 #include "pool.h"
 
-/* How many do not hold. */
+/* Takes the pool's lock.  How many do not hold; the first of them are written to *out. */
 unsigned ids_audit_pool(struct idlesched_pool *pool, idlesched_audit *out);
 
 #endif

@@ -58,7 +58,7 @@ static inline uint64_t ids_smaller(uint64_t left, uint64_t right) {
 }
 
 static inline uint64_t ids_earlier_ns(uint64_t left_ns, uint64_t right_ns) {
-  return left_ns < right_ns ? left_ns : right_ns;
+  return ids_smaller(left_ns, right_ns);
 }
 
 static inline uint64_t ids_later_ns(uint64_t left_ns, uint64_t right_ns) {

@@ -11,7 +11,7 @@
 #include "base.h"
 #include "idlesched.h"
 
-/* NULL for none.  The one before. */
+/* Set the handler, or NULL for none.  Returns the one before. */
 idlesched_failure_handler *ids_failure_set_handler(idlesched_failure_handler *handler);
 
 /* Print the line and end the process, or, on a simulated platform, the run.  Defined by

@@ -286,13 +286,15 @@ void ids_worker_set_idle_locked(struct ids_worker *self, enum ids_worker_state s
 }
 
 void ids_worker_set_retiring_locked(struct ids_worker *self, bool is_retiring) {
+  ids_assert(ids_mutex_is_mine(&self->group->lock));
   self->is_retiring = is_retiring;
   refresh_wakeable(self);
 }
 
 void ids_worker_set_finishing_locked(struct ids_worker *self, bool is_finishing) {
-  ids_assert(self->state == IDS_WORKER_RUNNING);
   struct ids_group *group = self->group;
+  ids_assert(ids_mutex_is_mine(&group->lock));
+  ids_assert(self->state == IDS_WORKER_RUNNING);
   group->finishing_count -= self->is_finishing;
   self->is_finishing = is_finishing;
   group->finishing_count += self->is_finishing;
@@ -424,6 +426,7 @@ void ids_worker_begin_succession_locked(struct ids_worker *self) {
 
 void ids_worker_end_succession_locked(struct ids_worker *self, bool has_successor) {
   struct ids_group *group = self->group;
+  ids_assert(ids_mutex_is_mine(&group->lock));
   ids_assert(group->predecessors_count > 0);
   group->predecessors_count--;
   ids_cond_broadcast(&group->changed);

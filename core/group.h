@@ -9,42 +9,61 @@
  *
  *   ABSENT     no thread.  Costs sizeof(struct ids_worker) and nothing else.
  *   STARTING   a ticket was given, the system was asked for a thread.
- *   RUNNING    between a poll that found work and one that finds none.
+ *   RUNNING    from the use of a ticket to a poll that finds nothing.
  *   PARKED     the thread sleeps, or is about to.
  *   RELEASING  claimed: memory is tidied without the lock, by its own thread or by
  *              another one while its own sleeps.
  *   EXITING    the thread tidies everything, to leave; the lock is not held.
  *   GONE       no thread, and never again one: the group stops.
  *
- *              grant            first poll          nothing found
- *     ABSENT --------> STARTING ----------> RUNNING --------------> PARKED
- *        ^                ^                  ^  |       ticket       | ^ |
- *        |                |                  |  +<-------------------+ | |
- *        |                |  a ticket        |  | retires              | | claimed
- *        |                |  came: a         |  v                      | v
- *        |                +--successor--- EXITING <---- PARKED      RELEASING
- *        |                                 |  |      idle_exit,        given back
- *        +---------------------------------+  +-> PARKED  retires
- *                    nobody wants it            a ticket came
+ *     ABSENT ----> STARTING ----> RUNNING <----> PARKED <----> RELEASING
+ *        ^             ^             |            | ^
+ *        |             |             v            | |
+ *        +-------------+--------- EXITING <-------+ |
+ *                                    +--------------+
+ *
+ *     ABSENT     STARTING    a ticket
+ *     STARTING   RUNNING     the thread is there, and uses the ticket
+ *     RUNNING    PARKED      a poll found nothing
+ *     PARKED     RUNNING     it uses a ticket
+ *     PARKED     RELEASING   claimed; and back, when it is given back
+ *     RUNNING    EXITING     it retires, or a poll said stop
+ *     PARKED     EXITING     it retires, or idle_exit is over
+ *     EXITING    ABSENT      nobody wants it
+ *     EXITING    PARKED      a ticket came
+ *     EXITING    STARTING    a ticket came for one that retires: its successor's
+ *
+ *   Not drawn: STARTING -> ABSENT when the system refuses the thread, STARTING -> PARKED
+ *   when it refuses a successor's.  When the group stops, ABSENT becomes GONE, and whoever
+ *   would become ABSENT becomes GONE.
  *
  * Tickets
  *
  *   A ticket is one permission to poll, given by somebody who wants a worker to
  *   look at the queue.  A poll is legal with a ticket in hand, or directly after
  *   a job.  That is all there is to the pairing of wakes and polls: `active`
- *   rises where a ticket is given and falls where a poll finds nothing.
+ *   rises where a ticket is given, and falls where a poll finds nothing, a worker stops
+ *   polling to leave, or a ticket is lost.
  *
  *   Who gets it: PARKED (the last parked first, so that cold workers can time
  *   out), else ABSENT (a thread is started, outside the lock), else RELEASING,
- *   else EXITING; these two look for a ticket when they have the lock back.
+ *   else EXITING or about to retire; these look for a ticket when they have the lock
+ *   back.
  *
- *   At most one ticket is on its way for the queue's sake (starting workers ahead,
- *   waking all and stopping give theirs besides): a worker that used its ticket, took
- *   a job and sees more of them passes the wake on.  Tickets that RELEASING and EXITING
- *   workers hold are slow ones: each stands for one of the queued jobs, as long as there
- *   are so many, and the next job does not wait behind them.  A worker that has just ended a job is
- * about to poll without a ticket, and stands for one job as well: it gets what was submitted as the
- * other ended.
+ *   At most one ticket is on its way for the queue's sake, besides slow ones (starting
+ *   workers ahead, waking all and stopping give theirs as well).  A worker that used its
+ *   ticket, took a job and sees more of them passes the wake on, and so does one that
+ *   leaves.
+ *
+ *   A ticket that a RELEASING or EXITING worker holds is a slow one: nobody knows when it
+ *   will be used.  It stands for one queued job, and the next job does not wait behind it
+ *   but gets another ticket.  When somebody else takes that one job, the slow ticket
+ *   stands for none of those to come.
+ *
+ *   A worker that is finishing, its job having ended, is about to poll without a ticket,
+ *   and stands for one queued job as well: what was submitted just then goes to the worker
+ *   that is warm, and wakes nobody.  One that retires takes no job, and passes the wake on
+ *   as it leaves.
  *
  * Claims
  *
@@ -54,10 +73,11 @@
  *
  * Retiring
  *
- *   A worker that retires takes no further job: it leaves at its next idle moment.
- *   Its place is then free for a new worker.  A ticket that it gets all the same, as
- *   nobody else is there, is its successor's: a new thread takes it over together
- *   with the place, and only if the system refuses that thread the old one goes on.
+ *   A worker that retires takes no further job: it leaves when the one it runs has ended,
+ *   or at once when it is parked.  Its place is then free for a new worker.  A ticket that
+ *   it gets all the same, as nobody else is there, is its successor's: a new thread takes
+ *   it over together with the place.  Only if the system refuses that thread, or the group
+ *   stops, the old one goes on with the ticket, as if it were new.
  *
  * Invariants, asserted whenever the lock is dropped, in every build
  *
@@ -69,11 +89,11 @@
  * and, where the whole structure is checked (the audit, and builds for tests),
  * each of these from the workers one by one (I5..I8: group.c).
  *
- * When the system refuses a thread, the ticket is taken back and offered to the
- * workers that have one; if there are none, the submitter is told, and takes
- * its job back in the same critical section.  While the very first thread is
- * being started nobody else may rely on it: ids_group_await_launch_locked(); and the
- * last worker that has one does not leave before the outcome is known.
+ * When the system refuses a thread, its ticket is lost, and workers that have a thread
+ * get others if the queue wants them.  If there are none, the submitter is told, and takes
+ * its job back in the same critical section.  While the very first thread is being started
+ * nobody else may rely on it: ids_group_await_launch_locked().  And the last worker that
+ * has a thread does not leave before the outcome is known.
  */
 #ifndef IDS_GROUP_H
 #define IDS_GROUP_H
@@ -106,7 +126,7 @@ struct ids_group_ops {
   void (*work)(struct ids_worker *worker);
   /* Lock held.  How many polls, one after the other, would answer WORK now. */
   uint64_t (*work_count)(const struct ids_group *group);
-  /* Without the lock, on the worker's thread, which is new or has been stopped. */
+  /* Without the lock, on the worker's thread, which is new, or goes on after a stop(). */
   void (*start)(struct ids_worker *worker);
   /* Lock held, on the worker's thread.  Whether there is something to collect. */
   bool (*has_state)(const struct ids_worker *worker);
@@ -140,7 +160,7 @@ struct ids_worker {
   unsigned index;              /* C  from 0 */
   enum ids_worker_state state; /* L */
   bool has_ticket;             /* L  told to poll, has not yet done so */
-  bool is_finishing;           /* L  RUNNING: its job has ended, and it polls next */
+  bool is_finishing;           /* L  RUNNING: its job has ended, and no poll came yet */
   bool is_retiring;            /* L  takes no further job */
   bool is_succeeded;           /* L  STARTING while the thread before it still stands by */
   bool is_released;            /* L  has released since its last job */
@@ -158,7 +178,7 @@ struct ids_worker {
   uint64_t lost_count;         /* L  and those lost with a refused thread */
   struct ids_list wakeable;    /* L  on group->wakeable[state] while a ticket may be given */
   struct ids_cond wake; /* L to wait on, by the worker's thread alone; signalled with or without */
-  struct ids_thread thread; /* T  its own handle */
+  struct ids_thread thread; /* T  its own handle; who starts it writes it before it runs */
   void *heap;               /* L  its thread's; only a claim allows to touch it */
   void *data;               /* T  the host's, for this worker */
   bool is_in_done;          /* T  in the done callback of its job */
@@ -194,13 +214,13 @@ struct ids_group {
   uint32_t fork_generation;                    /* C  of the process that made it */
   struct ids_worker *workers;                  /* C  config.workers_max of them */
   struct ids_mutex lock;                       /*    */
-  struct ids_cond changed;                     /* L  broadcast: launch known, visit made, left */
+  struct ids_cond changed;                     /* L  broadcast: whatever others may wait for */
   struct ids_list wakeable[IDS_WORKER_STATES]; /* L */
   unsigned in_state_count[IDS_WORKER_STATES];  /* L */
   unsigned threads_count;                      /* L */
   unsigned tickets_count;                      /* L  given and not yet used */
   unsigned slow_tickets_count;                 /* L  those of RELEASING and EXITING workers */
-  unsigned slow_jobs_count;                    /* L  queued jobs that these stand for */
+  unsigned slow_jobs_count;                    /* L  queued jobs that they stand for */
   unsigned finishing_count;                    /* L  workers that are is_finishing */
   unsigned active_count;                       /* L  see I1 */
   unsigned succeeded_count;                    /* L  STARTING workers that are is_succeeded */
@@ -257,28 +277,30 @@ struct ids_wake ids_group_grant_wanted_locked(struct ids_group *self);
 /* The first worker in that state that may get a ticket, or NULL. */
 struct ids_worker *ids_group_first_wakeable_locked(struct ids_group *self,
                                                    enum ids_worker_state state);
+/* Whether the worker may get a ticket: it has none, and does not run. */
+bool ids_worker_is_wakeable_locked(const struct ids_worker *self);
 /* Give a ticket to this worker, which is wakeable. */
 struct ids_wake ids_worker_grant_locked(struct ids_worker *self);
-/* Whether it is. */
-bool ids_worker_is_wakeable_locked(const struct ids_worker *self);
 /* The worker's thread takes its ticket: it is RUNNING and may poll once. */
 void ids_worker_use_ticket_locked(struct ids_worker *self);
+/* Ask the owner what the worker, which is RUNNING, has to do next. */
 enum ids_poll ids_worker_poll_locked(struct ids_worker *self);
-/* The system refused the thread: the ticket goes to another worker or is lost.
- * Whether some thread is left to serve the queue. */
+/* The system refused the thread: the ticket is lost, and others with a thread get some if
+ * the queue wants them.  Whether a thread is left to serve the queue. */
 bool ids_worker_launch_failed_locked(struct ids_worker *self);
 
-/* Wait until no submitter is alone with the outcome of the first thread start. */
+/* Wait until it is known whether the first thread is there: returns when no thread is being
+ * started, or some worker has one already. */
 void ids_group_await_launch_locked(struct ids_group *self);
 
-/* A RUNNING worker's job has ended, and it will poll; or it does so now. */
+/* A RUNNING worker's job has ended; or it has come to the poll that follows. */
 void ids_worker_set_finishing_locked(struct ids_worker *self, bool is_finishing);
 /* A RUNNING worker found nothing, or stops: active falls. */
 void ids_worker_set_idle_locked(struct ids_worker *self, enum ids_worker_state state);
 /* Any other change of state, except those above and below. */
 void ids_worker_set_state_locked(struct ids_worker *self, enum ids_worker_state state);
 
-/* It takes no further job; or it is a new one. */
+/* The worker takes no further job; or, as it has no successor, it goes on like a new one. */
 void ids_worker_set_retiring_locked(struct ids_worker *self, bool is_retiring);
 
 /* An EXITING worker that retires and has a ticket: its place becomes STARTING, for a

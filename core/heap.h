@@ -57,15 +57,18 @@ extern const struct ids_heap_ops ids_heap_ops;
 /* Name and version of the allocator, for people. */
 const char *ids_heap_name(void);
 
-/* Give up what the calling thread's heap has cached.  27..60 us here, more with
+/* Give up what the calling thread's heap has cached.  27..60 us with mimalloc, more with
  * many pages.  A thread that never allocated gets an empty heap first. */
 void ids_heap_collect(void);
 
-/*
- * The same for another thread's heap.  Its owner sleeps, and cannot wake up to allocate or
- * free anything before this returns: whoever calls has claimed it.
- */
+/* The calling thread's heap, for others to abandon: valid until the thread ends.  NULL with
+ * an allocator that has no such thing. */
 void *ids_heap_own(void);
+
+/*
+ * What collect does, for another thread's heap.  Its owner sleeps, and cannot wake up to
+ * allocate or free anything before this returns: whoever calls has claimed it.
+ */
 void ids_heap_abandon(void *heap);
 
 /* Give free pages back to the system: returns when that is done, or when

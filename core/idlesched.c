@@ -97,6 +97,7 @@ void idlesched_free(void *block) {
 }
 
 void idlesched_thread_idle(void) {
+  ids_thread_check_may_allocate();
   ids_release_thread();
 }
 
@@ -146,11 +147,6 @@ void idlesched_worker_set_data(idlesched_worker *worker, void *data) {
   worker->data = data;
 }
 
-void idlesched_worker_retire(idlesched_worker *worker) {
-  ids_assert(worker != NULL);
-  ids_worker_retire(worker);
-}
-
 /* ---------------------------------------------------------------------- pools */
 
 /*
@@ -159,6 +155,12 @@ void idlesched_worker_retire(idlesched_worker *worker) {
  */
 static bool is_inherited(const idlesched_pool *pool) {
   return pool->group.fork_generation != ids_fork_generation();
+}
+
+void idlesched_worker_retire(idlesched_worker *worker) {
+  ids_assert(worker != NULL);
+  if (!is_inherited(ids_pool_of(worker->group)))
+    ids_worker_retire(worker);
 }
 
 static int group_config(struct ids_group_config *out, const idlesched_pool_config *config) {
@@ -247,6 +249,7 @@ int idlesched_pool_release(idlesched_pool *pool, uint64_t timeout_ns,
   *out = (idlesched_release_report){ 0 };
   if (is_inherited(pool))
     return -ESHUTDOWN;
+  ids_thread_check_may_allocate(); /* the caller's own heap is collected as well */
   return ids_release_pool(pool, default_ns(timeout_ns, RELEASE_TIMEOUT_DEFAULT_NS), out);
 }
 

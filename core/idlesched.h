@@ -23,6 +23,9 @@
  *             otherwise, as long as no other thread destroys the object.
  *   Misuse    aborts with a message: of an object that is not there any more, of
  *             another thread's worker.
+ *   Fork      in a child process the parent's pools are closed.  Submit, start_workers,
+ *             wait, release, and a wait for a job that was under way return -ESHUTDOWN;
+ *             stats are 0; close and destroy do nothing.  A child makes pools of its own.
  */
 #ifndef IDLESCHED_H
 #define IDLESCHED_H
@@ -79,7 +82,8 @@ IDLESCHED_API void idlesched_process_defaults(void);
 
 /*
  * An assertion of the library does not hold: it, or what uses it, is broken, and nothing
- * it says can be relied on any more.  Assertions are on in every build.
+ * it says can be relied on any more.  Assertions are on in every build.  Valid during the
+ * call of the handler.
  */
 typedef struct idlesched_failure {
   const char *expression; /* what should hold */
@@ -93,10 +97,12 @@ typedef void idlesched_failure_handler(const idlesched_failure *failure);
 
 /*
  * Be told of a failure, on the thread that meets it, which may hold locks of the library:
- * the handler calls nothing of it.  When it returns, the library prints one line to
+ * the handler calls nothing of it.  It may end the process, or jump out of the call, and
+ * then the library is not used any more.  When it returns, the library prints one line to
  * stderr and aborts; that is all that happens without a handler (NULL).
  *
- * Returns the handler before.  To be called before other threads use the library.
+ * Returns the handler that was set before.  Threads: to be called before others use the
+ * library.
  */
 IDLESCHED_API idlesched_failure_handler *
 idlesched_set_failure_handler(idlesched_failure_handler *handler);
@@ -140,8 +146,9 @@ IDLESCHED_API void idlesched_free(void *block);
 
 /*
  * The calling thread is about to be idle: give up what its heap has cached, and
- * purge.  For an event loop that goes to sleep.  Safe on any thread; one without a heap
- * gets an empty one first.  May wait for a purge that is under way.
+ * purge.  For an event loop that goes to sleep.  Safe on any thread that has not begun to
+ * park (below); one without a heap gets an empty one first.  May wait for a purge that is
+ * under way.
  */
 IDLESCHED_API void idlesched_thread_idle(void);
 
@@ -170,17 +177,23 @@ struct idlesched_thread {
   bool is_given_up_;
 };
 
-/* The calling thread takes part.  A thread enters once, and leaves before it ends. */
+/*
+ * The calling thread takes part, until it leaves; it must leave before it ends, and not
+ * while it is parked.  It enters once at a time; workers of a pool need not.  In a child
+ * process the thread that forked still takes part.
+ */
 IDLESCHED_API void idlesched_thread_enter(idlesched_thread *self);
 IDLESCHED_API void idlesched_thread_leave(idlesched_thread *self);
 
 /*
- * The calling thread is about to wait: until park_end it allocates and frees nothing, from
- * whatever allocator.  Builds for tests assert that of idlesched_realloc() and _free().
- * What has been parked for a pool's idle_release_ns is given up by that pool's next pass.
+ * The calling thread, which has entered, is about to wait: until park_end it allocates and
+ * frees nothing, from whatever allocator.  Builds for tests assert that of
+ * idlesched_realloc() and idlesched_free().  A thread that has been parked for a pool's
+ * idle_release_ns is given up by that pool's next pass, once in each park; no pass is made
+ * for its sake alone.
  *
- * park_end waits while the heap is being given up, some 20..75 us, and costs a
- * compare-and-swap otherwise.
+ * park_begin reads the clock.  park_end waits while the heap is being given up, some
+ * 20..75 us, and costs a compare-and-swap otherwise (bench/park.c).
  */
 IDLESCHED_API void idlesched_thread_park_begin(idlesched_thread *self);
 IDLESCHED_API void idlesched_thread_park_end(idlesched_thread *self);
@@ -205,8 +218,8 @@ IDLESCHED_API void idlesched_eager_purge_leave(void);
  * they are called on the worker's own thread, without any lock.
  */
 typedef struct idlesched_worker_hooks {
-  /* The worker has a new thread, or has been stopped and goes on all the same: before its
-   * next job.  The data is NULL. */
+  /* The worker has a new thread, or has been stopped and goes on all the same.  Before its
+   * next job, if there is one.  The data is NULL, and may be set here. */
   void (*start)(idlesched_worker *worker, void *context);
   /*
    * The worker is about to release: tidy what the host keeps for it, in steps of
@@ -222,7 +235,8 @@ typedef struct idlesched_worker_hooks {
   void *context; /* outlives every thread of the pool, also those left behind */
 } idlesched_worker_hooks;
 
-/* The worker whose thread calls, or NULL on any other thread. */
+/* The worker whose thread calls, or NULL on any other thread.  It stays valid as long as
+ * its pool. */
 IDLESCHED_API idlesched_worker *idlesched_worker_current(void);
 /* From 0 to workers_max - 1: the same for the life of the pool. */
 IDLESCHED_API unsigned idlesched_worker_index(const idlesched_worker *worker);
@@ -233,8 +247,12 @@ IDLESCHED_API void idlesched_worker_set_data(idlesched_worker *worker, void *dat
 
 /*
  * The worker takes no further job: it ends its thread after the one it runs, or at once.
- * Its place in the pool is then free for a new worker.  A job may say so of its own
- * worker, any thread of any.  Does nothing to a worker without a thread.
+ * Its place in the pool, with the same index and pointer, is then free for a new thread;
+ * jobs that are queued wait for that, or for other workers.
+ *
+ * Threads: any; a job may say so of its own worker.  From elsewhere it means whoever has
+ * the place at that moment, and does nothing if that has no thread, or not yet.  Returns
+ * at once: the thread has ended when stats count it among `retires`.
  */
 IDLESCHED_API void idlesched_worker_retire(idlesched_worker *worker);
 
@@ -254,7 +272,8 @@ typedef struct idlesched_pool_config {
   uint64_t idle_exit_ns;
   /* Of each thread.  Default 1 MiB; at least 64 KiB. */
   size_t stack_size;
-  /* Each job has a worker of its own, which retires after it. */
+  /* Each job has a worker, and so a thread, of its own, which retires after it: no more
+   * than workers_max at a time, others wait in the queue.  Default false. */
   bool is_dedicated;
   idlesched_worker_hooks hooks;
   /*
@@ -305,7 +324,8 @@ IDLESCHED_API int idlesched_pool_submit(idlesched_pool *pool, void (*run)(void *
 IDLESCHED_API int idlesched_pool_start_workers(idlesched_pool *pool, unsigned workers_count);
 
 /*
- * Wait until no job is queued and none is running; timeout_ns = 0 only looks.
+ * Wait until no job is queued and none is running; timeout_ns = 0 only looks.  A job runs
+ * until its done callback has returned.
  *
  *   -ETIMEDOUT  there still was one after timeout_ns
  *   -EDEADLK    called from a job of this pool, which would wait for itself
@@ -349,9 +369,10 @@ typedef struct idlesched_release_report {
 } idlesched_release_report;
 
 /*
- * Release now: every worker that has a thread tidies its heap, the calling
- * thread does the same, and what became free goes back to the system.  Starts no
- * thread and runs no job.
+ * Release now: the heap of every worker that has a thread is tidied, on that thread or
+ * while it sleeps, then those of the host's threads that are parked (idlesched_thread) and
+ * of the calling thread, and what became free goes back to the system.  Starts no thread
+ * and runs no job.
  *
  *   timeout_ns  how long to wait for workers that are busy; 0 means the default,
  *               1 s
@@ -376,18 +397,19 @@ typedef struct idlesched_pool_stats {
   /* Workers so far: tickets given, polls made with one, threads started, threads
    * that the system refused, releases by parked workers, threads ended after idle_exit_ns. */
   uint64_t wakes, polls, starts, starts_refused, releases, exits;
-  /* Passes that purged, by the pool's timer; workers that retired and whose thread has
-   * ended; tickets that were lost with a refused thread. */
+  /* Release passes of the pool's timer, each with one purge; workers that retired and whose
+   * thread has ended; tickets that were lost with a refused thread. */
   uint64_t passes, retires, tickets_lost;
   /* Purges of the process so far, by whoever. */
   uint64_t purges;
 } idlesched_pool_stats;
 
+/* May wait for a thread that is just ending, so that it counts. */
 IDLESCHED_API void idlesched_pool_stats_read(idlesched_pool *pool, idlesched_pool_stats *out);
 
 /* One invariant that does not hold, with the two numbers that should be equal. */
 typedef struct idlesched_finding {
-  const char *rule;
+  const char *rule; /* in words, with its number; a literal */
   uint64_t left, right;
 } idlesched_finding;
 
@@ -401,9 +423,11 @@ typedef struct idlesched_audit {
 /*
  * Check the pool's book-keeping, worker by worker and in sum, while it goes on: every wake
  * is a ticket, and is used once; active, threads and jobs add up; nothing that could run
- * is left lying.  How many invariants do not hold, which is 0 unless the library is broken
- * or its memory was overwritten.  Costs a few ns per worker under the pool's lock.  out
- * may be NULL.
+ * is left lying.
+ *
+ * Returns how many invariants do not hold, which is 0 unless the library is broken or its
+ * memory was overwritten.  out may be NULL.  Any thread, jobs and callbacks included.
+ * Costs a few ns per worker under the pool's lock.
  */
 IDLESCHED_API unsigned idlesched_pool_audit(idlesched_pool *pool, idlesched_audit *out);
 
@@ -432,8 +456,9 @@ struct idlesched_job {
   /*
    * The job has ended, in whatever way, and waiters have been told.  On the
    * thread that ended it, without any lock: the worker, or whoever closed the
-   * pool.  It is the last thing that happens to the job, so it may free it.  May
-   * be NULL.
+   * pool.  It is the last thing that happens to the job, so it may free it.  It should
+   * be short: a job that it submits is for this worker, which is warm, and begins when it
+   * has returned.  May be NULL.
    */
   void (*done)(idlesched_job *job);
   void *context;
@@ -447,8 +472,7 @@ struct idlesched_job {
 
 /*
  * Queue a job.  It may be one that has ended, to run it again, as long as nobody
- * still waits for it.  As
- * idlesched_pool_submit(), and
+ * still waits for it.  As idlesched_pool_submit(), and
  *
  *   -EINVAL    job->run is NULL
  *   -EALREADY  the job is queued or running

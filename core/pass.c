@@ -81,6 +81,7 @@ static uint64_t brings_ns(const struct ids_worker *self) {
 
 uint64_t ids_pass_sleeps_until_locked(struct ids_worker *self, uint64_t own_ns) {
   struct ids_group *group = self->group;
+  ids_assert(ids_mutex_is_mine(&group->lock));
   const struct ids_worker *holder = group->timer_holder;
   if (holder == NULL || brings_ns(self) < holder->sleeps_until_ns)
     group->timer_holder = self;
@@ -109,9 +110,11 @@ static void appoint_locked(struct ids_group *self) {
   }
 }
 
-/* One that has just released, and owes the purge, may leave it to a holder who sleeps. */
+/* A worker that released on its own thread, and got a ticket before it slept, leaves the
+ * purge that it owes to a holder who sleeps. */
 void ids_pass_hand_over_locked(struct ids_worker *self) {
   struct ids_group *group = self->group;
+  ids_assert(ids_mutex_is_mine(&group->lock));
   if (group->timer_holder == self)
     group->timer_holder = NULL;
   else if (!group->owes_purge)
@@ -120,10 +123,9 @@ void ids_pass_hand_over_locked(struct ids_worker *self) {
 }
 
 /*
- * Memory may be freed for a while after this moment: a later pass looks after it, one that
- * is due already if that is not too early, else one of its own, no closer to the one before
- * than a window.  When nobody has been parked for so long that there are too many, the last
- * one waits for this.
+ * Note a later pass for this moment.  One that is noted already will do, if it comes no
+ * earlier; else it is another, at least a window after the last.  With no room left, the
+ * last one is put off to it.
  */
 static void follow_up_locked(struct ids_group *self, uint64_t moment_ns) {
   uint64_t at_ns = ids_after_ns(moment_ns, LATER_NS);
@@ -158,6 +160,7 @@ void ids_pass_follow_up_locked(struct ids_group *self, uint64_t now_ns) {
 /* --------------------------------------------------------- giving up a heap */
 
 void ids_worker_set_awaits_pass_locked(struct ids_worker *self, bool awaits_pass) {
+  ids_assert(ids_mutex_is_mine(&self->group->lock));
   if (self->awaits_pass == awaits_pass)
     return;
   self->awaits_pass = awaits_pass;
@@ -213,6 +216,7 @@ void ids_worker_give_up_locked(struct ids_worker *self) {
 /* ----------------------------------------------------------------- the pass */
 
 void ids_pass_owe_purge_locked(struct ids_group *self, uint64_t since_ns) {
+  ids_assert(ids_mutex_is_mine(&self->lock));
   if (!self->owes_purge)
     self->owed_since_ns = since_ns;
   self->owes_purge = true;

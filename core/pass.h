@@ -14,7 +14,7 @@
  *   holder sleeps for longer than the next pass allows; who gets a ticket, exits or
  *   retires hands it to the parked worker that will be needed last, and wakes that one
  *   only if it sleeps for too long.  With no parked worker there is nothing to release,
- *   and no timer.
+ *   and no timer; what falls due meanwhile is made up for by the next one that parks.
  *
  * When
  *
@@ -24,14 +24,17 @@
  *   parked by the time the first one is due, and no pass waits for nothing.
  *
  *   A later pass follows 0.9 s after each pass that gave something up, each visit and
- *   each exit: what others freed meanwhile lies free and is given back then, without
- *   claiming anybody.
+ *   each thread that left: what others freed meanwhile lies free and is given back then,
+ *   without claiming anybody.  They are at least a window apart: one that would come
+ *   sooner is put off.  With idle_release never, visits and leaving threads have none.
  *
  * The pass
  *
  *   The thread that makes it claims itself, and then one worker after the other: claim,
  *   give up the heap without the lock, give back.  Between two of them it looks for a
- *   ticket of its own, and leaves the rest to the next holder.
+ *   ticket of its own; if there is one it leaves the rest, and the purge that is owed, to
+ *   the next holder.  Before the purge it gives up the heaps of the host's threads that
+ *   have been parked for idle_release (thread.h).
  */
 #ifndef IDS_PASS_H
 #define IDS_PASS_H

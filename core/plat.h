@@ -4,15 +4,15 @@
  *
  * No other file of the core, but the allocators' heap_*.c, calls a pthread, a
  * clock, malloc, __thread, sleep or stdio: spec/scripts/seam_test checks the
- * undefined symbols of every object.  So the
- * core can run on other machines than this one, among them a simulated machine
- * on which every thread is a coroutine, time is virtual, and the order of
- * things is chosen by a search (sim/).  That is why
+ * undefined symbols of every object.  So the core can run on other machines than
+ * a POSIX one, among them a simulated machine on which every thread is a coroutine,
+ * time is virtual, and the order of things is chosen by a search (sim/).  That is why
  *
  *   - waits take an absolute deadline on one monotonic clock, in nanoseconds;
  *   - exactly these can fail: mutex and condition init, thread start,
- *     allocation.  Each names its site, so that a test can refuse it.  Lock,
- *     unlock, signal, broadcast, deinit and join cannot fail; misuse aborts;
+ *     allocation.  Each names its site, so that a test can refuse it.  (Reading
+ *     facts of the system can, too.)  Lock, unlock, signal, broadcast, deinit and
+ *     join cannot fail; misuse aborts;
  *   - a wait may return early for no reason, and a waiter whose deadline has
  *     passed may still be signalled: callers look at state, never at the result;
  *   - thread-local values go through ids_tls_get(): simulated threads share one
@@ -127,8 +127,8 @@ struct ids_residency {
 };
 
 /*
- * Read it: 0, or -errno where the system does not tell.  Takes 40..120 us here,
- * more with many mappings, as the kernel walks the page tables.
+ * Read it: 0, or -errno where the system does not tell.  Takes 40..120 us, more with
+ * many mappings, as the kernel walks the page tables.
  */
 int ids_residency_read(struct ids_residency *out);
 

@@ -14,6 +14,10 @@ static struct idlesched_pool *pool_of(const struct ids_group *group) {
   return ids_container_of(group, struct idlesched_pool, group);
 }
 
+struct idlesched_pool *ids_pool_of(struct ids_group *group) {
+  return pool_of(group);
+}
+
 void ids_pool_check(const struct idlesched_pool *self) {
   ids_assert(self != NULL && self->tag == POOL_TAG);
 }
@@ -40,7 +44,8 @@ static enum ids_poll poll(struct ids_worker *worker) {
   return IDS_POLL_WORK;
 }
 
-/* A job is running until its done callback has returned; then it counts as ended. */
+/* A job is running until its done callback has returned; then it counts as ended, and its
+ * worker polls next.  One that retires does not, and gives the wake when it leaves. */
 static void job_finished_locked(struct ids_worker *worker, uint64_t *ended_count) {
   struct idlesched_pool *self = pool_of(worker->group);
   ids_assert(self->jobs_running_count > 0);
@@ -170,6 +175,7 @@ void ids_pool_destroy(struct idlesched_pool *self) {
 
 /* The state that the cell's job had is put back unless the submit succeeds. */
 static int push_locked(struct idlesched_pool *self, struct ids_cell cell) {
+  ids_assert(ids_mutex_is_mine(&self->group.lock));
   ids_group_await_launch_locked(&self->group);
   if (self->admission != IDS_POOL_OPEN)
     return -ESHUTDOWN;
@@ -196,10 +202,12 @@ static void take_back_locked(struct idlesched_pool *self) {
   self->submitted_count--;
 }
 
-/* A worker that submits when its own job has ended is about to poll, and takes it. */
+/* A worker that submits when its own job has ended is about to poll, and takes it; unless it
+ * retires first. */
 static void note_own_submit_locked(struct idlesched_pool *self) {
   struct ids_worker *worker = ids_worker_current();
-  if (ids_pool_is_mine(self) && worker->is_in_done && !worker->is_retiring)
+  if (ids_pool_is_mine(self) && worker->is_in_done && !worker->is_retiring &&
+      !self->group.config.is_dedicated)
     ids_worker_set_finishing_locked(worker, true);
 }
 

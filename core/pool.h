@@ -12,6 +12,11 @@
  *
  * A job that was queued ends exactly once: a worker runs it, or the close drops
  * it.  A submit that fails keeps nothing: see ids_worker_launch_failed_locked().
+ *
+ * Invariants, which the audit looks at besides those of the group
+ *
+ *   J1  submitted = queued + running + done + failed + cancelled jobs.
+ *   J2  no more jobs run than workers are RUNNING.
  */
 #ifndef IDS_POOL_H
 #define IDS_POOL_H
@@ -51,6 +56,7 @@ int ids_pool_create(struct idlesched_pool **out, const struct ids_pool_config *c
 /* The pool is CLOSED.  Frees it, or leaves that to the last thread. */
 void ids_pool_destroy(struct idlesched_pool *self);
 
+struct idlesched_pool *ids_pool_of(struct ids_group *group);
 /* Aborts unless it is a pool that was not freed. */
 void ids_pool_check(const struct idlesched_pool *self);
 /* Whether the calling thread is one of the pool's workers. */

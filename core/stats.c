@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT */
+/*
+ * stats.c - see stats.h.
+ */
 #include "stats.h"
 
 #include "heap.h"

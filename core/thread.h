@@ -3,12 +3,13 @@
  * thread.h - the host's own threads that take part in a release.
  *
  * Such a thread says when it waits (park begin, park end).  Between the two it
- * promises to allocate and free nothing, and a release pass may give up its heap.
+ * promises to allocate and free nothing, and a release may give up its heap.  (Workers
+ * are not on this list, and struct ids_thread of plat.h is something else.)
  *
  * One word per thread, changed by compare-and-store only:
  *
  *   RUNNING   the thread's own.
- *   PARKED    anybody who holds the registry's lock may claim it.
+ *   PARKED    anybody who holds the lock of the list of threads may claim it.
  *   CLAIMED   somebody gives up its heap.
  *   WANTED    the same, and the thread sleeps until it is given back.
  *
@@ -19,8 +20,8 @@
  *      |                    given back          v
  *      +-------------------------------------- WANTED
  *
- * So park end is one such store when no pass is under way, and a thread that runs is
- * never claimed.
+ * So park end is one such store unless the heap is being given up just then, and a thread
+ * that runs is never claimed.
  */
 #ifndef IDS_THREAD_H
 #define IDS_THREAD_H
@@ -28,6 +29,7 @@
 #include "idlesched.h"
 #include "plat.h"
 
+/* On the thread itself, all four: idlesched.h says what they do. */
 void ids_thread_enter(idlesched_thread *self);
 void ids_thread_leave(idlesched_thread *self);
 void ids_thread_park_begin(idlesched_thread *self);

@@ -6,8 +6,8 @@
 
 #include "pass.h"
 
-/* Ask everybody; those that have to do it themselves are woken.  Who has no thread has
- * nothing to do, also if it has one by the time that this visit is made. */
+/* Ask everybody; those that have to do it themselves are woken.  Who has no thread owes
+ * nothing, and a thread that it gets later does not owe this visit. */
 static uint64_t ask_for_visits_locked(struct ids_group *self) {
   uint64_t number = ++self->visits_count;
   for (unsigned i = 0; i < self->config.workers_max; i++) {
@@ -41,7 +41,8 @@ static unsigned count_pending_locked(const struct ids_group *self, uint64_t numb
 struct ids_visits ids_group_visit(struct ids_group *self, uint64_t deadline_ns) {
   ids_group_lock(self);
   uint64_t number = ask_for_visits_locked(self);
-  unsigned asked_count = count_pending_locked(self, number), pending_count;
+  unsigned asked_count = count_pending_locked(self, number);
+  unsigned pending_count;
   self->visitors_count++;
   visit_parked_locked(self, number);
   while ((pending_count = count_pending_locked(self, number)) > 0 && ids_now_ns() < deadline_ns) {

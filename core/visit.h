@@ -5,7 +5,7 @@
  * Who has something to collect is woken, without a ticket, and does it on its own thread;
  * who is awake does it when it parks; the heaps of all others are given up by the visitor.
  * A visit is a number: a worker has served it when it released, or left, after that
- * number was given out.
+ * number was given out; or when it had no thread just then.
  */
 #ifndef IDS_VISIT_H
 #define IDS_VISIT_H
@@ -16,6 +16,7 @@ struct ids_visits {
   unsigned visited_count; /* have released, or left, since they were asked */
   unsigned pending_count; /* have a thread and have not yet released */
 };
+
 /*
  * Without the lock: every worker that has a thread releases, parked or not; no ticket is
  * given and no poll made.  Returns when they have, or after the deadline, and leaves the

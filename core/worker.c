@@ -12,8 +12,8 @@ struct ids_worker *ids_worker_current(void) {
 
 /* ---------------------------------------------------------------- running */
 
-/* Wake one more worker, outside the lock; a refused thread is no loss here,
- * as the caller itself has one and will look at the queue again. */
+/* Wake one more worker, outside the lock.  A refused thread is no loss here: the caller has
+ * one, and polls again or gets the ticket. */
 static void pass_on(struct ids_wake wake) {
   if (wake.worker == NULL || ids_wake_deliver(wake) == 0)
     return;
@@ -105,7 +105,7 @@ static void stop_locked(struct ids_worker *self) {
   ids_group_lock(group);
 }
 
-/* Then what its heap has. */
+/* Give up the leaving thread's heap, and purge; the lock is dropped meanwhile. */
 static void tidy_to_leave_locked(struct ids_worker *self) {
   struct ids_group *group = self->group;
   ids_group_unlock(group);
@@ -193,7 +193,7 @@ static bool wait_locked(struct ids_worker *self) {
  * one is being started for it: whoever queued it may rely on a thread that the system
  * then refuses.  In that case the refused worker's ticket comes here.
  */
-static void await_launch_locked(struct ids_worker *self) {
+static void stay_for_launch_locked(struct ids_worker *self) {
   struct ids_group *group = self->group;
   while (!self->has_ticket && ids_group_launching_count_locked(group) > 0 &&
          ids_group_live_count_locked(group) == 1 && ids_group_has_work_locked(group))
@@ -265,6 +265,7 @@ static bool succeed_locked(struct ids_worker *self) {
 /* The worker goes on after all, with a ticket, as if its thread were new. */
 static void stay_locked(struct ids_worker *self) {
   ids_worker_set_retiring_locked(self, false);
+  self->is_released = false;
   ids_group_unlock(self->group);
   self->group->ops->start(self);
   ids_group_lock(self->group);
@@ -285,7 +286,7 @@ static bool leave_unlock(struct ids_worker *self) {
   do {
     visit = self->visit_asked;
     tidy_to_leave_locked(self);
-    await_launch_locked(self);
+    stay_for_launch_locked(self);
     /* Asked meanwhile: what was freed before that is tidied too, unless the worker stays
      * and owes the visit. */
   } while (self->visit_asked > visit && (!self->has_ticket || self->is_retiring));

@@ -4,19 +4,25 @@
  *
  * The bargain, in the words of group.h:
  *
+ *   start()
  *   forever
- *     use the ticket                     RUNNING
- *     while poll() == WORK               each poll but the first follows a job
- *       work()
- *       stop if it retires
- *     park: fix parked_at and with it release_at and exit_at    PARKED
- *     until there is a ticket
- *       until it is given back:          RELEASING, claimed by somebody else: sleep
- *       when it retires or at exit_at:   EXITING, lock dropped, then ABSENT
- *       at release_at, if it has a state, or when visited:
- *                                        RELEASING, lock dropped, then PARKED
- *       when the group's pass is due and this worker's to make: the same
- *       else sleep until the next of them
+ *     use the ticket                                                     RUNNING
+ *     while poll() == WORK: work()
+ *       (each poll but the first follows a job; one that retires does not ask again)
+ *     if the last answer was WAIT
+ *       park: fix parked_at and with it release_at and exit_at           PARKED
+ *       until there is a ticket, or it has to leave
+ *         claimed by somebody else: sleep until it is given back         RELEASING
+ *         retires: leave
+ *         visited, or release_at with a state: release, lock dropped     RELEASING
+ *         exit_at: leave
+ *         the group's pass is due, and this worker's to make: make it    RELEASING
+ *         else sleep until the next of these
+ *     if it has to leave
+ *       stop(), tidy and purge, lock dropped                             EXITING
+ *       no ticket came: the thread ends                                  ABSENT or GONE
+ *       one came, and it retires: it is for a new thread; this one ends  STARTING
+ *       one came: start() again, and go on with it                       PARKED
  *
  * The deadlines are fixed once: neither the time that a release takes nor a
  * wake without a ticket moves them.  A wake without a ticket leads to no poll.
@@ -39,13 +45,15 @@ int ids_wake_deliver(struct ids_wake wake);
 /* The worker whose thread calls, or NULL. */
 struct ids_worker *ids_worker_current(void);
 
-/* Any thread: the worker takes no further job.  Nothing happens to one without a thread. */
+/* From any thread, without the lock: the worker takes no further job.  Nothing happens to
+ * one without a thread, or whose thread is being started. */
 void ids_worker_retire(struct ids_worker *self);
 
 /* Start threads for so many workers, or for all that have none.  The lock is dropped
- * meanwhile.  0, or what the system refused the first one with that it refused. */
+ * meanwhile.  0, or the status of the first refusal, which ends it. */
 int ids_group_start_locked(struct ids_group *self, unsigned workers_count);
-/* A ticket for every worker that has a thread and does not run. */
+/* A ticket for every worker that has a thread and does not run: for owners whose rules of
+ * what may run have changed. */
 void ids_group_wake_all_locked(struct ids_group *self);
 
 /* Tell every worker to stop when its poll says so.  They leave by themselves. */

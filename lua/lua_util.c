@@ -191,11 +191,11 @@ const char *lids_option_string(lua_State *L, int index, const char *name, const 
 
 bool lids_option_boolean(lua_State *L, int index, const char *name, bool absent) {
   int type = push_option(L, index, name);
-  if (type == LUA_TNIL)
-    return absent;
-  if (type != LUA_TBOOLEAN)
+  if (type != LUA_TNIL && type != LUA_TBOOLEAN)
     option_error(L, index, name, "true or false");
-  return lua_toboolean(L, -1);
+  bool value = type == LUA_TNIL ? absent : lua_toboolean(L, -1);
+  lua_pop(L, 1);
+  return value;
 }
 
 /* ------------------------------------------------------------------ status */

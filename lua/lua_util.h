@@ -42,6 +42,7 @@ lua_Integer lids_option_integer(lua_State *L, int index, const char *name, lua_I
                                 lua_Integer least, lua_Integer most);
 /* Field `name` as a string, or `absent`.  Leaves it on the stack. */
 const char *lids_option_string(lua_State *L, int index, const char *name, const char *absent);
+/* Field `name`, true or false, or `absent`. */
 bool lids_option_boolean(lua_State *L, int index, const char *name, bool absent);
 
 /*

@@ -5,16 +5,17 @@
  * Everything that a program cannot know beforehand is one choice among n options: which
  * thread moves next, which waiter a signal wakes, whether memory runs out.  A strategy
  * answers, and that is all it does.  The numbers of the options it chose are the
- * schedule: with the same numbers everything happens again.
+ * schedule: with the same numbers everything happens again.  As a string each is one of
+ * the digits 0 to 9, a to z, A to Z; zeros at the end are left off, and "-" is all zeros.
  *
  * Option 0 of a choice is what happens when nothing special does: the same thread goes
  * on, no fault.  A choice among threads has a price: 1 for leaving a thread that could
- * go on, and for letting a timer fire while threads can move.
+ * go on, and for letting a timer fire while threads can move.  All others are free.
  *
  *   dfs      every schedule that costs at most `bound`, one after the other
  *   delay    the same, where the price is how many threads were passed over
- *   random   each run draws how often timers fire, spurious wakes and faults happen, and
- *            how often a thread goes on
+ *   random   each run draws at its begin how often timers fire, waits end for no reason,
+ *            calls fail, and threads go on without a change
  *   pct      threads have random priorities, which change at depth - 1 random moments
  *   replay   what a string says, and option 0 after its end
  */

@@ -6,24 +6,47 @@
  * threads: coroutines of one system thread, which change places only inside calls of
  * plat.h.  Time is virtual.  A search runs the scenario again and again, each time with
  * another schedule, and stops at the first run that breaks a rule; what it then hands back
- * is a short string with which SIM_REPLAY makes the same run again.
+ * is a short string with which SIM_REPLAY makes the same run again.  (What the strategies
+ * are, and what the string says: chooser.h.)
+ *
+ *   static idlesched_pool *pool;
+ *
+ *   static void count(void *number) {
+ *     ++*(unsigned *)number;
+ *   }
+ *
+ *   static void client(void *number) {
+ *     SIM_CHECK_EQUAL(idlesched_pool_submit(pool, count, number), 0);
+ *   }
  *
  *   static void scenario(void *context) {
+ *     unsigned counts[2] = { 0, 0 };
  *     struct ids_thread thread;
- *     SIM_CHECK(ids_thread_start(&thread, &(struct ids_thread_config){ ... }, "spec") == 0);
- *     ...
+ *     const struct ids_thread_config config = { .main = client, .context = &counts[1],
+ *                                               .name = "client" };
+ *     SIM_CHECK_EQUAL(idlesched_pool_create(&pool, NULL), 0);
+ *     SIM_CHECK_EQUAL(ids_thread_start(&thread, &config, "client"), 0);
+ *     client(&counts[0]);
  *     ids_thread_join(&thread);
+ *     SIM_CHECK_EQUAL(idlesched_pool_wait(pool, IDLESCHED_NEVER), 0);
+ *     SIM_CHECK_EQUAL(counts[0] + counts[1], 2);
+ *     idlesched_pool_destroy(pool);
  *   }
+ *
  *   struct sim_result result;
  *   sim_search(&(struct sim_plan){ .name = "two clients", .scenario = scenario,
- *                                  .strategy = SIM_DFS, .bound = 2, .is_hostile = true },
+ *                                  .strategy = SIM_DFS, .bound = 1, .is_hostile = true },
  *              &result);
  *
  * The scenario is thread 0.  A run ends when it has returned and all other threads have
- * ended.  What it changes in variables of its own it sets anew at its begin: runs share
- * the process.  After a failed run the core's own variables are as the failure left them,
- * so the process should not search on; repeating a run with a trace wants a process that
- * was forked before the search (sim_spec.h does that).
+ * ended.  With the same choices a scenario has to do the same: it asks the machine through
+ * plat.h alone, reads no clock and no random number but sim_choose(), and does not depend
+ * on addresses.  What it changes in variables of its own it sets anew at its begin: runs
+ * share the process, and the core's static variables go on from run to run.  After a failed
+ * run they are as the failure left them, so the process should not search on; repeating a
+ * run with a trace wants a process that was forked before the search.
+ *
+ * A spec calls sim_spec.h instead of sim_search(): that does so, and reports.
  *
  * A step ends at each place where threads may change: before a lock, an atomic, a futex
  * call, a point, a wait, a signal by a thread that does not hold the waiters' mutex, and
@@ -40,9 +63,17 @@
  *   misuse                            of mutexes, conditions, threads, blocks and heaps
  *   invariants                        sim_invariant()
  *
- * Limits: memory is sequentially consistent, and threads change places inside plat.h
- * only, which loses nothing as long as there is no data race: so the same scenarios are
- * also run under the thread sanitizer, which sees simulated threads as threads.
+ * Limits
+ *   Memory is sequentially consistent, and threads change places inside plat.h only, which
+ *   loses nothing as long as there is no data race: so the same scenarios are also run
+ *   under the thread sanitizer, which sees simulated threads as threads.
+ *   Only waits and sleeps take time; to compute takes none.  There are no signals, and what
+ *   ids_residency_read() tells is always the same.
+ *   At the same time: SIM_THREADS_MAX threads, with 64 KB of stack unless the plan says
+ *   otherwise, and SIM_OPTIONS_MAX options of one choice.  In a run: 4096 threads, 256 MB
+ *   of blocks, 256 calls of sim_heap_free(), 8 invariants and 8 questions at rest.  Whoever
+ *   wants more fails the run, which says so; a thread more is refused, like one that the
+ *   system refuses.
  */
 #ifndef IDS_SIM_H
 #define IDS_SIM_H
@@ -66,9 +97,9 @@ struct sim_plan {
   void *context;
 
   enum sim_strategy strategy;
-  /* Timers may fire while threads can run, at the price of 1: any thread may be slow.
-   * Without it time moves only when nothing can run, and then to the next timer: what
-   * takes no time takes exactly none. */
+  /* The hostile clock: timers may fire while threads can run, at the price of 1, so any
+   * thread may be slow.  Without it the clock is fair: time moves only when nothing can run,
+   * and then to the next timer, so what takes no time takes exactly none. */
   bool is_hostile;
   /* Signals come from threads that hold the waiters' mutex; one that does not fails the run.
    * Then nothing can come between a look and the wait, and the search leaves it out. */
@@ -177,15 +208,17 @@ void sim_note(const char *format, ...) SIM_PRINTF(1, 2);
 
 /*
  * It keeps books of who collects whose heap.  A run fails when a heap is abandoned that is
- * the caller's own or a dead thread's, or whose owner does not sleep in a condition or
- * futex wait; when the owner, meanwhile, calls the allocator, passes an ids_point(), sleeps
- * otherwise, ends, or starts a thread; and when two purges are under way at once.  Waking
- * up, looking around under a lock, and going back to sleep is no harm to the heap.
+ * the caller's own or a dead thread's, or by two threads at once; when the owner, meanwhile,
+ * calls the allocator, passes an ids_point(), sleeps otherwise than in a condition or futex
+ * wait, ends, or starts a thread; and when two purges are under way at once, or two writes
+ * of the option.  Waking up, looking around under a lock, and going back to sleep is no harm
+ * to the heap, unless must_sleep_on says so.
  */
 struct sim_heap_config {
   /* How long each takes, in virtual time; 0 still lets others move in its middle. */
   uint64_t collect_ns, abandon_ns, purge_ns;
-  /* Not even wake up: any step of the owner during abandon fails the run. */
+  /* The owner must be in a condition or futex wait when abandon begins, and not even wake up
+   * until it ends: any step of it fails the run. */
   bool must_sleep_on;
 };
 /* For the rest of this run. */

@@ -144,8 +144,6 @@ static uint64_t steps_max(void) {
   return sim.plan->steps_max == 0 ? STEPS_MAX_DEFAULT : sim.plan->steps_max;
 }
 
-/* A step at which something is to be done: a posted thread begins, or there were too many
- * steps. */
 void sim_set_special_step(void) {
   sim.special_step = steps_max();
   for (uint64_t left = sim.posted; left != 0; left &= left - 1) {

@@ -27,9 +27,9 @@ function idlesched.eager_purge() end
 ---The calling thread is about to be idle: release what its heap has cached.
 function idlesched.thread_idle() end
 
----In a job: its worker takes no further job, closes its Lua state when this one has ended,
----and ends its thread; a new worker takes its place when there is more to do. Raises outside
----a job.
+---In a job: its worker takes no further job, and when this one has ended it closes its Lua
+---state and ends its thread. A new worker takes its place when there is more to do. Raises
+---outside a job.
 function idlesched.retire() end
 
 ---What the kernel says that the process has in memory now. Takes about 0.1 ms.
@@ -66,8 +66,8 @@ function idlesched.allocator() end
 ---@field idle_release? number|false
 ---Seconds without a job until a worker's thread ends; default 10, false = never.
 ---@field idle_exit? number|false
----Each job has a worker of its own, with a fresh Lua state, which retires after it; default
----false.
+---Each job has a worker of its own, with a thread and a fresh Lua state, which retires after
+---it; no more than `workers` at a time. Default false.
 ---@field dedicated? boolean
 
 ---@class idlesched.Pool
@@ -202,14 +202,14 @@ function Guard:close() end
 ---@field releases integer heaps of parked workers that were given up
 ---@field exits integer threads that ended after idle_exit
 ---@field retires integer workers that retired, and whose thread has ended
----@field tickets_lost integer wakes that were lost with a refused thread
+---@field tickets_lost integer tickets that were lost with a refused thread
 ---@field passes integer passes of the pool's timer, each with one purge
 ---@field purges integer purges of the process, by whoever
 
 ---@class idlesched.Finding
----@field rule string the invariant: what should be equal to what
----@field left integer
----@field right integer
+---@field rule string the invariant in words, with its number: "I1 active = running + tickets"
+---@field left integer what its left side is now
+---@field right integer what its right side is now; the two should be equal
 
 ---@class idlesched.Error
 ---What happened: the job raised it; a value cannot travel; the worker had no memory.
