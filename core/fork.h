@@ -24,7 +24,9 @@ static inline bool ids_fork_is_first(struct ids_fork_mark *self) {
   uint32_t ready = ids_load_acquire(&self->ready);
   if (ready == generation)
     return false;
-  if (ids_store_if_equal(&self->claimed, ready, generation))
+  /* Also when the parent had begun, and did not get to the end before it forked. */
+  uint32_t claimed = ids_load_acquire(&self->claimed);
+  if (claimed != generation && ids_store_if_equal(&self->claimed, claimed, generation))
     return true;
   while (ids_load_acquire(&self->ready) != generation)
     ids_relax();

@@ -103,6 +103,12 @@ void ids_heap_abandon(void *heap) {
   ids_fork_let();
 }
 
+void ids_heap_thread_ends(void) {
+  ids_fork_hold_off();
+  ids_heap_ops.thread_ends();
+  ids_fork_let();
+}
+
 void ids_heap_purge(void) {
   purge_until_served(true);
 }

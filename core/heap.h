@@ -44,6 +44,8 @@ struct ids_heap_ops {
   void (*purge)(void);
   /* The calling thread's heap, made if there is none yet: valid until the thread ends. */
   void *(*own)(void);
+  /* The calling thread ends: whatever the allocator would do later, it does now. */
+  void (*thread_ends)(void);
   /* What collect does, for the heap of a thread that is parked and stays so. */
   void (*abandon)(void *heap);
   /* Whether there are such options at all; without them get and set are not called. */
@@ -70,6 +72,10 @@ void *ids_heap_own(void);
  * allocate or free anything before this returns: whoever calls has claimed it.
  */
 void ids_heap_abandon(void *heap);
+
+/* The last thing that a thread of ours does: what the allocator has to do at the end of a
+ * thread is done here, where a fork does not come between. */
+void ids_heap_thread_ends(void);
 
 /* Give free pages back to the system: returns when that is done, or when
  * another thread has promised to do it. */

@@ -90,6 +90,7 @@ const struct ids_heap_ops ids_heap_ops = {
   .purge = purge,
   .own = own,
   .abandon = abandon,
+  .thread_ends = mi_thread_done,
   .has_options = true,
   .option_get = option_get,
   .option_set = option_set,

@@ -46,5 +46,6 @@ const struct ids_heap_ops ids_heap_ops = {
   .purge = purge,
   .own = own,
   .abandon = abandon,
+  .thread_ends = nothing,
   .has_options = false,
 };

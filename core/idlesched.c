@@ -15,7 +15,7 @@
 #include "release.h"
 #include "stats.h"
 #include "status.h"
-#include "thread.h"
+#include "host_thread.h"
 
 /* Long enough for the page that a worker has just used to be needed again under
  * a steady load, short enough that nobody sees the memory: the delay that a
@@ -87,35 +87,35 @@ int idlesched_memory_read(idlesched_memory *out) {
 /* ----------------------------------------------------------------------- blocks */
 
 void *idlesched_realloc(void *block, size_t size) {
-  ids_thread_check_may_allocate();
+  ids_host_thread_check_may_allocate();
   return ids_heap_ops.resize(block, size == 0 ? 1 : size);
 }
 
 void idlesched_free(void *block) {
-  ids_thread_check_may_allocate();
+  ids_host_thread_check_may_allocate();
   ids_heap_ops.free(block);
 }
 
 void idlesched_thread_idle(void) {
-  ids_thread_check_may_allocate();
+  ids_host_thread_check_may_allocate();
   ids_release_thread();
 }
 
 void idlesched_thread_enter(idlesched_thread *self) {
   ids_assert(self != NULL);
-  ids_thread_enter(self);
+  ids_host_thread_enter(self);
 }
 
 void idlesched_thread_leave(idlesched_thread *self) {
-  ids_thread_leave(self);
+  ids_host_thread_leave(self);
 }
 
 void idlesched_thread_park_begin(idlesched_thread *self) {
-  ids_thread_park_begin(self);
+  ids_host_thread_park_begin(self);
 }
 
 void idlesched_thread_park_end(idlesched_thread *self) {
-  ids_thread_park_end(self);
+  ids_host_thread_park_end(self);
 }
 
 void idlesched_eager_purge_enter(void) {
@@ -249,7 +249,7 @@ int idlesched_pool_release(idlesched_pool *pool, uint64_t timeout_ns,
   *out = (idlesched_release_report){ 0 };
   if (is_inherited(pool))
     return -ESHUTDOWN;
-  ids_thread_check_may_allocate(); /* the caller's own heap is collected as well */
+  ids_host_thread_check_may_allocate(); /* the caller's own heap is collected as well */
   return ids_release_pool(pool, default_ns(timeout_ns, RELEASE_TIMEOUT_DEFAULT_NS), out);
 }
 

@@ -25,7 +25,7 @@
  *             another thread's worker.
  *   Fork      in a child process the parent's pools are closed.  Submit, start_workers,
  *             wait, release, and a wait for a job that was under way return -ESHUTDOWN;
- *             stats are 0; close and destroy do nothing.  A child makes pools of its own.
+ *             stats are 0; close, destroy and retire do nothing.  A child makes pools of its own.
  */
 #ifndef IDLESCHED_H
 #define IDLESCHED_H
@@ -458,7 +458,7 @@ struct idlesched_job {
    * thread that ended it, without any lock: the worker, or whoever closed the
    * pool.  It is the last thing that happens to the job, so it may free it.  It should
    * be short: a job that it submits is for this worker, which is warm, and begins when it
-   * has returned.  May be NULL.
+   * has returned; so it must not wait for that job.  May be NULL.
    */
   void (*done)(idlesched_job *job);
   void *context;

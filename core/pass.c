@@ -5,7 +5,7 @@
 #include "pass.h"
 
 #include "heap.h"
-#include "thread.h"
+#include "host_thread.h"
 
 #define WINDOW_NS (50 * IDS_MS)
 #define LATER_NS (900 * IDS_MS)
@@ -243,8 +243,7 @@ static void purge_locked(struct ids_group *self, uint64_t now_ns) {
   later_passes_made_locked(self, now_ns);
   ids_group_unlock(self);
 
-  if (self->config.idle_release_ns <= now_ns)
-    has_given_up |= ids_threads_give_up(now_ns - self->config.idle_release_ns) > 0;
+  has_given_up |= ids_host_threads_give_up(now_ns, self->config.idle_release_ns) > 0;
   ids_point("pass.purge");
   ids_heap_purge();
 

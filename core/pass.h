@@ -34,7 +34,7 @@
  *   give up the heap without the lock, give back.  Between two of them it looks for a
  *   ticket of its own; if there is one it leaves the rest, and the purge that is owed, to
  *   the next holder.  Before the purge it gives up the heaps of the host's threads that
- *   have been parked for idle_release (thread.h).
+ *   have been parked for idle_release (host_thread.h).
  */
 #ifndef IDS_PASS_H
 #define IDS_PASS_H

@@ -101,7 +101,7 @@ uint32_t ids_fork_generation(void);
 void ids_fork_hold_off(void);
 void ids_fork_let(void);
 
-enum ids_tls_slot { IDS_TLS_WORKER, IDS_TLS_THREAD, IDS_TLS_SLOTS };
+enum ids_tls_slot { IDS_TLS_WORKER, IDS_TLS_HOST_THREAD, IDS_TLS_SLOTS };
 void *ids_tls_get(enum ids_tls_slot slot);
 void ids_tls_set(enum ids_tls_slot slot, void *value);
 

@@ -5,7 +5,7 @@
 #include "release.h"
 
 #include "heap.h"
-#include "thread.h"
+#include "host_thread.h"
 #include "visit.h"
 
 /* 0 where the system does not tell. */
@@ -26,7 +26,7 @@ int ids_release_pool(struct idlesched_pool *pool, uint64_t timeout_ns,
   out->visited_count = visits.visited_count;
   out->missed_count = visits.pending_count;
 
-  ids_threads_give_up(ids_now_ns());
+  ids_host_threads_give_up(ids_now_ns(), 0);
   ids_heap_collect();
   ids_heap_purge_and_wait();
 

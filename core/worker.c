@@ -5,6 +5,7 @@
 #include "worker.h"
 
 #include "heap.h"
+#include "host_thread.h"
 
 struct ids_worker *ids_worker_current(void) {
   return ids_tls_get(IDS_TLS_WORKER);
@@ -43,6 +44,7 @@ static enum ids_poll run_locked(struct ids_worker *self) {
     next.worker = NULL;
     ids_point("worker.work");
     group->ops->work(self);
+    ids_host_thread_check_may_allocate(); /* a job that parked has come back */
     ids_group_lock(group);
     ids_worker_set_finishing_locked(self, false);
     if (group->config.is_dedicated)
@@ -110,6 +112,7 @@ static void tidy_to_leave_locked(struct ids_worker *self) {
   struct ids_group *group = self->group;
   ids_group_unlock(group);
   ids_heap_collect();
+  ids_host_threads_give_up(ids_now_ns(), group->config.idle_release_ns);
   ids_point("worker.purge");
   ids_heap_purge();
   ids_group_lock(group);
@@ -264,11 +267,11 @@ static bool succeed_locked(struct ids_worker *self) {
 
 /* The worker goes on after all, with a ticket, as if its thread were new. */
 static void stay_locked(struct ids_worker *self) {
-  ids_worker_set_retiring_locked(self, false);
   self->is_released = false;
   ids_group_unlock(self->group);
   self->group->ops->start(self);
   ids_group_lock(self->group);
+  ids_worker_set_retiring_locked(self, false); /* nor does a STARTING worker retire */
   self->heap = ids_heap_own();
   if (self->state == IDS_WORKER_EXITING)
     ids_worker_set_state_locked(self, IDS_WORKER_PARKED);
@@ -320,8 +323,9 @@ static void worker_main(void *context) {
     else if (wait_locked(self))
       continue;
     if (leave_unlock(self))
-      return;
+      break;
   }
+  ids_heap_thread_ends();
 }
 
 /* --------------------------------------------------------------- the group */

@@ -19,7 +19,7 @@ local layers = {
   { "fork" },
   { "heap" },
   { "option" },
-  { "eager_purge", "thread" },
+  { "eager_purge", "host_thread" },
   { "group" },
   { "pass" },
   { "visit" },

@@ -270,6 +270,7 @@ const struct ids_heap_ops ids_heap_ops = {
   .collect = collect,
   .purge = purge,
   .own = own,
+  .thread_ends = nothing,
   .abandon = abandon,
   .has_options = true,
   .option_get = option_get,

@@ -118,6 +118,9 @@ static void *own(void) {
   return &heap;
 }
 
+static void thread_ends(void) {
+}
+
 static void abandon(void *heap) {
   (void)heap;
   atomic_fetch_add(&abandons_count, 1);
@@ -163,6 +166,7 @@ struct ids_heap_ops __wrap_ids_heap_ops = {
   .collect = collect,
   .own = own,
   .abandon = abandon,
+  .thread_ends = thread_ends,
   .purge = purge,
   .has_options = true,
   .option_get = option_get,

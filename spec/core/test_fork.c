@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "fork.h"
 #include "pool_kit.h"
 
 /* What a child does with what it inherited, and anew.  0: all was well. */
@@ -57,6 +58,52 @@ SPEC(a_child_uses_new_pools, "G5 children of a process with busy workers use new
     CHECK_EQ_INT(status, 0);
   }
   is_over = true;
+  CHECK_EQ_INT(idlesched_pool_wait(pool, IDLESCHED_NEVER), 0);
+  idlesched_pool_destroy(pool);
+}
+
+/* Its parent had begun to put things in order, and forked before it was done. */
+static int is_first_again(void) {
+  struct ids_fork_mark mark = { .claimed = ids_fork_generation() };
+  pid_t grandchild = fork();
+  if (grandchild < 0)
+    return 1;
+  if (grandchild == 0)
+    _exit(ids_fork_is_first(&mark) ? 0 : 2);
+  int status;
+  return waitpid(grandchild, &status, 0) == grandchild && status == 0 ? 0 : 3;
+}
+
+SPEC(a_fork_while_things_are_put_in_order,
+     "G5 a fork while a child puts in order what it inherited: the grandchild does it") {
+  pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0)
+    _exit(is_first_again());
+  int status;
+  REQUIRE_EQ_INT(waitpid(child, &status, 0), child);
+  CHECK_EQ_INT(status, 0);
+}
+
+/* Threads that end all the time: the allocator's end of a thread holds locks of its own. */
+SPEC(a_child_of_a_process_whose_threads_end, "G5 children of a process whose workers come and go",
+     .limit_s = 60) {
+#ifdef __SANITIZE_THREAD__
+  SKIP("the thread sanitizer allows no threads after a fork of a process that has some");
+#endif
+  _Atomic unsigned count = 0;
+  idlesched_pool *pool = POOL(.workers_max = 2, .is_dedicated = true);
+  for (unsigned i = 0; i < 200; i++) {
+    for (unsigned j = 0; j < 5; j++)
+      REQUIRE_EQ_INT(idlesched_pool_submit(pool, count_up, &count), 0);
+    pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0)
+      _exit(live_as_child(pool));
+    int status;
+    REQUIRE_EQ_INT(waitpid(child, &status, 0), child);
+    CHECK_EQ_INT(status, 0);
+  }
   CHECK_EQ_INT(idlesched_pool_wait(pool, IDLESCHED_NEVER), 0);
   idlesched_pool_destroy(pool);
 }

@@ -92,3 +92,27 @@ SPEC(a_parked_worker_is_told_to_retire, "C11 a parked worker leaves at once when
   CHECK_EQ_INT(stats_of(pool).threads, 1);
   destroy(pool);
 }
+
+static void retire_at_start(idlesched_worker *worker, void *context) {
+  note_start(worker, context);
+  idlesched_worker_retire(worker);
+}
+
+/* It was asserted that a worker with a ticket does not retire, while it could be told to. */
+SPEC(a_worker_retires_while_it_starts,
+     "C11 a worker that is only starting does not retire, be its thread new or not") {
+  _Atomic unsigned count = 0;
+  idlesched_pool *pool = POOL(.workers_max = 1, .idle_exit_ns = IDLESCHED_MS,
+                              .hooks = { .start = retire_at_start, .stop = note_stop });
+  hold_at("worker.stop");
+  REQUIRE_EQ_INT(idlesched_pool_start_workers(pool, 1), 0);
+  WAIT_UNTIL(hold_count("worker.stop") == 1, SOON_MS);
+  REQUIRE_EQ_INT(idlesched_pool_submit(pool, count_up, &count), 0); /* it stays, and starts anew */
+  hold_open("worker.stop");
+  CHECK_EQ_INT(idlesched_pool_wait(pool, SOON_MS * IDLESCHED_MS), 0);
+  CHECK_EQ_INT(count, 1);
+  CHECK_EQ_INT(starts_count, 2);
+  WAIT_UNTIL(stats_of(pool).threads == 0, SOON_MS);
+  CHECK_EQ_U64(stats_of(pool).retires, 0);
+  destroy(pool);
+}

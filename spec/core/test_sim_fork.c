@@ -14,7 +14,7 @@
 #include "eager_purge.h"
 #include "heap.h"
 #include "pool_sim.h"
-#include "thread.h"
+#include "host_thread.h"
 
 #define NEVER IDLESCHED_NEVER
 
@@ -148,7 +148,7 @@ static void begin_process(void) {
   while (ids_eager_purge_holders() > 0)
     idlesched_eager_purge_leave();
   ids_heap_purges_count();
-  ids_threads_give_up(0);
+  ids_host_threads_give_up(0, 0);
   the_job = (idlesched_job){ .run = job_runs };
 }
 
@@ -266,4 +266,33 @@ static void fork_twice(void *context) {
 
 SPEC(a_child_forks, "G5 a child's child leaves both pools alone, and the rest works") {
   sweep("fork twice", fork_twice);
+}
+
+/* ------------------------------------------------- a parked thread that forks */
+
+static void give_up_once(void *context) {
+  (void)context;
+  ids_host_threads_give_up(NEVER, 0);
+}
+
+/* The word was copied as somebody had claimed it, who is not in the child. */
+static void parked_one_forks(void *context) {
+  struct sim_client client;
+  idlesched_thread self;
+  (void)context;
+  begin_process();
+  idlesched_thread_enter(&self);
+  sim_client_start(&client, give_up_once, NULL);
+  idlesched_thread_park_begin(&self);
+  sim_fork();
+  idlesched_thread_park_end(&self);
+  idlesched_thread_leave(&self);
+}
+
+SPEC(a_parked_thread_forks,
+     "G5 N12 a thread that forks while it is parked, claimed or not, goes on") {
+  struct sim_plan plan = { .name = "parked one forks", .scenario = parked_one_forks, .bound = 2 };
+  sim_spec_exhaust(&plan);
+  plan.is_hostile = true;
+  sim_spec_exhaust(&plan);
 }

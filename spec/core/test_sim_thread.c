@@ -366,5 +366,5 @@ SPEC(leaves_parked, "N12 a thread that leaves while it is parked trips an assert
 }
 
 SPEC(enters_twice, "N12 a thread that enters twice trips an assertion") {
-  must_be_noticed(ENTERS_TWICE, "ids_tls_get(IDS_TLS_THREAD) == NULL");
+  must_be_noticed(ENTERS_TWICE, "ids_tls_get(IDS_TLS_HOST_THREAD) == NULL");
 }

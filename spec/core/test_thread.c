@@ -4,7 +4,7 @@
  * allocator of the build: what a parked one has cached comes back without it, and claims
  * never meet a thread that runs.  (The order of things: test_sim_thread.c.)
  */
-#include "thread.h"
+#include "host_thread.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -137,7 +137,7 @@ static void *give_up_all_the_time(void *context) {
   unsigned long count = 0;
   (void)context;
   while (!is_over) {
-    count += ids_threads_give_up(IDS_NEVER);
+    count += ids_host_threads_give_up(IDS_NEVER, 0);
     ids_heap_purge();
   }
   return (void *)(uintptr_t)count;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * thread.c - see thread.h.
+ * host_thread.c - see host_thread.h.
  */
-#include "thread.h"
+#include "host_thread.h"
 
 #include "fork.h"
 #include "heap.h"
@@ -59,25 +59,25 @@ static void enlist(idlesched_thread *self) {
 
 /* ---------------------------------------------------------- the thread itself */
 
-void ids_thread_enter(idlesched_thread *self) {
-  ids_assert(ids_tls_get(IDS_TLS_THREAD) == NULL);
+void ids_host_thread_enter(idlesched_thread *self) {
+  ids_assert(ids_tls_get(IDS_TLS_HOST_THREAD) == NULL);
   *self = (idlesched_thread){ .heap_ = ids_heap_own() };
   enlist(self);
-  ids_tls_set(IDS_TLS_THREAD, self);
+  ids_tls_set(IDS_TLS_HOST_THREAD, self);
 }
 
-void ids_thread_leave(idlesched_thread *self) {
-  ids_assert(ids_tls_get(IDS_TLS_THREAD) == self);
+void ids_host_thread_leave(idlesched_thread *self) {
+  ids_assert(self != NULL && ids_tls_get(IDS_TLS_HOST_THREAD) == self);
   ids_assert(ids_load_acquire(&self->state_) == RUNNING);
   lock();
   if (is_listed(self))
     remove_locked(self);
   ids_mutex_unlock(&threads.lock);
-  ids_tls_set(IDS_TLS_THREAD, NULL);
+  ids_tls_set(IDS_TLS_HOST_THREAD, NULL);
 }
 
-void ids_thread_park_begin(idlesched_thread *self) {
-  ids_assert(ids_tls_get(IDS_TLS_THREAD) == self);
+void ids_host_thread_park_begin(idlesched_thread *self) {
+  ids_assert(self != NULL && ids_tls_get(IDS_TLS_HOST_THREAD) == self);
   ids_assert(ids_load_acquire(&self->state_) == RUNNING);
   if (!is_listed(self))
     enlist(self);
@@ -86,9 +86,14 @@ void ids_thread_park_begin(idlesched_thread *self) {
   ids_store_release(&self->state_, PARKED);
 }
 
-void ids_thread_park_end(idlesched_thread *self) {
+void ids_host_thread_park_end(idlesched_thread *self) {
+  ids_assert(self != NULL && ids_tls_get(IDS_TLS_HOST_THREAD) == self);
   while (!ids_store_if_equal(&self->state_, PARKED, RUNNING)) {
     ids_assert(ids_load_acquire(&self->state_) != RUNNING);
+    if (!is_listed(self)) {
+      ids_store_release(&self->state_, RUNNING); /* who claimed it is not in this process */
+      return;
+    }
     if (!ids_store_if_equal(&self->state_, CLAIMED, WANTED))
       continue; /* given back just now */
     while (ids_load_acquire(&self->state_) == WANTED)
@@ -97,9 +102,9 @@ void ids_thread_park_end(idlesched_thread *self) {
   }
 }
 
-void ids_thread_check_may_allocate(void) {
+void ids_host_thread_check_may_allocate(void) {
 #ifdef IDS_PARANOID
-  const idlesched_thread *self = ids_tls_get(IDS_TLS_THREAD);
+  const idlesched_thread *self = ids_tls_get(IDS_TLS_HOST_THREAD);
   ids_assert(self == NULL || ids_load_acquire(&self->state_) == RUNNING);
 #endif
 }
@@ -120,28 +125,28 @@ static void give_back(idlesched_thread *self) {
  * The next thread to give up in this round, claimed; NULL: there is none.  What decides
  * is read under a claim, as the thread writes it while it runs.
  */
-static idlesched_thread *claim_next_locked(uint64_t round, uint64_t parked_at_most_ns) {
+static idlesched_thread *claim_next_locked(uint64_t round, uint64_t now_ns, uint64_t idle_ns) {
   for (idlesched_thread *self = threads.first; self != NULL; self = self->next_) {
     if (self->round_ == round)
       continue;
     self->round_ = round;
     if (!ids_store_if_equal(&self->state_, PARKED, CLAIMED))
       continue;
-    if (!self->is_given_up_ && self->parked_at_ns_ <= parked_at_most_ns)
+    if (!self->is_given_up_ && ids_after_ns(self->parked_at_ns_, idle_ns) <= now_ns)
       return self;
     give_back(self);
   }
   return NULL;
 }
 
-unsigned ids_threads_give_up(uint64_t parked_at_most_ns) {
+unsigned ids_host_threads_give_up(uint64_t now_ns, uint64_t idle_ns) {
   unsigned count = 0;
   lock();
   uint64_t round = ++threads.rounds_count;
   idlesched_thread *thread;
-  while ((thread = claim_next_locked(round, parked_at_most_ns)) != NULL) {
+  while ((thread = claim_next_locked(round, now_ns, idle_ns)) != NULL) {
     ids_mutex_unlock(&threads.lock);
-    ids_point("thread.abandon");
+    ids_point("host_thread.abandon");
     ids_heap_abandon(thread->heap_);
     thread->is_given_up_ = true; /* before the thread is back: or the mark is for its next park */
     give_back(thread);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * thread.h - the host's own threads that take part in a release.
+ * host_thread.h - the host's own threads that take part in a release.
  *
  * Such a thread says when it waits (park begin, park end).  Between the two it
  * promises to allocate and free nothing, and a release may give up its heap.  (Workers
@@ -23,23 +23,23 @@
  * So park end is one such store unless the heap is being given up just then, and a thread
  * that runs is never claimed.
  */
-#ifndef IDS_THREAD_H
-#define IDS_THREAD_H
+#ifndef IDS_HOST_THREAD_H
+#define IDS_HOST_THREAD_H
 
 #include "idlesched.h"
 #include "plat.h"
 
 /* On the thread itself, all four: idlesched.h says what they do. */
-void ids_thread_enter(idlesched_thread *self);
-void ids_thread_leave(idlesched_thread *self);
-void ids_thread_park_begin(idlesched_thread *self);
-void ids_thread_park_end(idlesched_thread *self);
+void ids_host_thread_enter(idlesched_thread *self);
+void ids_host_thread_leave(idlesched_thread *self);
+void ids_host_thread_park_begin(idlesched_thread *self);
+void ids_host_thread_park_end(idlesched_thread *self);
 
-/* Give up the heap of every thread that parked no later than that, once in each park.
+/* Give up the heap of every thread that has been parked for so long, once in each park.
  * How many they were. */
-unsigned ids_threads_give_up(uint64_t parked_at_most_ns);
+unsigned ids_host_threads_give_up(uint64_t now_ns, uint64_t idle_ns);
 
 /* The calling thread is not parked: asserted in builds for tests. */
-void ids_thread_check_may_allocate(void);
+void ids_host_thread_check_may_allocate(void);
 
 #endif
