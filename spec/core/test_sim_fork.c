@@ -284,6 +284,7 @@ static void parked_one_forks(void *context) {
   idlesched_thread_enter(&self);
   sim_client_start(&client, give_up_once, NULL);
   idlesched_thread_park_begin(&self);
+  (void)ids_load_acquire(&self.state_); /* a step, in which somebody may claim it */
   sim_fork();
   idlesched_thread_park_end(&self);
   idlesched_thread_leave(&self);
