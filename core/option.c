@@ -27,15 +27,11 @@ static void lock(void) {
   ids_mutex_lock(&registry.lock);
 }
 
-/* The rules by which an option refuses to be overridden. */
+/* The rule by which an option refuses to be overridden: a delay that is over at once, or
+ * never. */
 static bool is_left_alone(enum ids_heap_option option, long current) {
-  switch (option) {
-  case IDS_HEAP_PURGE_DELAY_MS:
-    return current <= 0;
-  case IDS_HEAP_OPTIONS:
-    break;
-  }
-  return true;
+  ids_assert(option == IDS_HEAP_PURGE_DELAY_MS);
+  return current <= 0;
 }
 
 /* Whether the next holder changes the option; then *out_current is its value. */

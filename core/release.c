@@ -11,7 +11,8 @@
 /* 0 where the system does not tell. */
 static uint64_t anonymous_bytes(void) {
   struct ids_residency residency;
-  return ids_residency_read(&residency) == 0 ? residency.anonymous_bytes : 0;
+  (void)ids_residency_read(&residency);
+  return residency.anonymous_bytes;
 }
 
 int ids_release_pool(struct idlesched_pool *pool, uint64_t timeout_ns,

@@ -215,3 +215,24 @@ SPEC(a_destroyed_pool_aborts, "public: a pool that was destroyed aborts",
   idlesched_pool_stats_read(pool, &stats);
 }
 #endif
+
+static void wait_for_another_pool(void *other) {
+  CHECK_EQ_INT(idlesched_pool_wait(other, 0), 0);
+  CHECK_EQ_INT(idlesched_pool_release(other, 0, NULL), 0);
+}
+
+SPEC(a_job_may_use_another_pool, "G9 a job may wait for, and release, a pool that is not its own") {
+  idlesched_pool *pool = POOL(.workers_max = 1), *other = POOL(.workers_max = 1);
+  REQUIRE_EQ_INT(idlesched_pool_submit(pool, wait_for_another_pool, other), 0);
+  CHECK_EQ_INT(idlesched_pool_wait(pool, SOON_MS * IDLESCHED_MS), 0);
+  idlesched_pool_destroy(other);
+  idlesched_pool_destroy(pool);
+}
+
+SPEC(small_things, "the clock moves on, and a block of no bytes is a block") {
+  uint64_t before_ns = idlesched_now_ns();
+  WAIT_UNTIL(idlesched_now_ns() > before_ns, SOON_MS);
+  void *block = idlesched_realloc(NULL, 0);
+  CHECK(block != NULL);
+  idlesched_free(block);
+}

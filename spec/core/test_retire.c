@@ -116,3 +116,51 @@ SPEC(a_worker_retires_while_it_starts,
   CHECK_EQ_U64(stats_of(pool).retires, 0);
   destroy(pool);
 }
+
+/* -------------------------------------------- a done callback that submits again */
+
+struct again {
+  idlesched_job job;
+  idlesched_pool *pool;
+  _Atomic unsigned count;
+  bool retires;
+};
+
+static int run_again(idlesched_job *job, idlesched_worker *worker) {
+  struct again *self = job->context;
+  if (self->retires)
+    idlesched_worker_retire(worker);
+  return 0;
+}
+
+static void done_again(idlesched_job *job) {
+  struct again *self = job->context;
+  if (atomic_fetch_add(&self->count, 1) + 1 < 20)
+    CHECK_EQ_INT(idlesched_pool_submit_job(self->pool, job), 0);
+}
+
+static void run_twenty_times(idlesched_pool *pool, bool retires) {
+  struct again again = { .pool = pool, .retires = retires };
+  again.job = (idlesched_job){ .run = run_again, .done = done_again, .context = &again };
+  REQUIRE_EQ_INT(idlesched_pool_submit_job(pool, &again.job), 0);
+  WAIT_UNTIL(again.count == 20, SOON_MS);
+  CHECK_EQ_INT(idlesched_pool_wait(pool, SOON_MS * IDLESCHED_MS), 0);
+}
+
+SPEC(a_chain_of_jobs_stays_on_its_worker,
+     "C10 a job submitted by the done callback of the last runs on the same worker") {
+  idlesched_pool *pool = POOL(.workers_max = 4, .idle_exit_ns = IDLESCHED_NEVER);
+  run_twenty_times(pool, false);
+  CHECK_EQ_U64(stats_of(pool).wakes, 1);
+  CHECK_EQ_INT(stats_of(pool).threads, 1);
+  destroy(pool);
+}
+
+SPEC(a_chain_of_jobs_changes_workers, "C10 C11 unless that one retires, or the pool is dedicated") {
+  for (unsigned i = 0; i < 2; i++) {
+    idlesched_pool *pool = POOL(.workers_max = 2, .is_dedicated = i == 1);
+    run_twenty_times(pool, i == 0);
+    WAIT_UNTIL(stats_of(pool).retires == 20, SOON_MS);
+    destroy(pool);
+  }
+}

@@ -189,3 +189,36 @@ SPEC(each_release_has_its_later_pass, "N1 releases that follow each other: each 
   struct sim_plan plan = { .name = "releases in a row", .scenario = releases_in_a_row, .bound = 1 };
   sim_spec_exhaust(&plan);
 }
+
+/* ------------------------------------------------------ nobody is parked for long */
+
+static void retires_own_worker(void *context) {
+  (void)context;
+  idlesched_worker_retire(idlesched_worker_current());
+}
+
+/* One worker has a long job, the other's threads come and go: each end wants a later pass,
+ * and there is nobody to make any. */
+static void many_ends(void *context) {
+  (void)context;
+  idlesched_pool *pool = SIM_POOL(.workers_max = 2, .idle_exit_ns = IDLESCHED_NEVER);
+  sim_jobs_take(3 * IDS_S);
+  sim_must_submit(pool, 0);
+  for (unsigned i = 0; i < IDS_LATER_MAX + 2; i++) {
+    SIM_CHECK_EQUAL(idlesched_pool_submit(pool, retires_own_worker, NULL), 0);
+    sim_sleep_ns(PASS_WINDOW_NS + IDS_MS);
+  }
+  SIM_CHECK_EQUAL(sim_stats(pool).passes, 0);
+  sim_sleep_ns(5 * IDS_S);
+  idlesched_pool_stats stats = sim_stats(pool);
+  SIM_CHECK_EQUAL(stats.retires, IDS_LATER_MAX + 2);
+  SIM_CHECK_RELATION(stats.passes, >=, 2); /* those that were late, its own, and its later one */
+  SIM_CHECK_EQUAL(ids_pass_at_ns_locked(&pool->group), IDLESCHED_NEVER);
+  sim_pool_finish(pool);
+}
+
+SPEC(more_later_passes_than_there_is_room_for,
+     "N1 later passes that nobody can make for long are made together, and none is left") {
+  struct sim_plan plan = { .name = "many ends", .scenario = many_ends };
+  sim_spec_exhaust(&plan);
+}

@@ -170,3 +170,32 @@ SPEC(beside_a_close, "B14 B16 B17 releases beside a close") {
   plan.context = &setting;
   sim_pool_samples(&plan, 200000);
 }
+
+static void retire_one(void *context) {
+  (void)context;
+  idlesched_worker_retire(sim_worker(visit_pool, 0));
+}
+
+static void submit_one(void *context) {
+  (void)context;
+  visit_submit(0);
+}
+
+/* Told to retire, visited and wanted, all at once: it leaves, and its place has a successor. */
+static void beside_a_retirement_runs(void *context) {
+  struct sim_client clients[3];
+  (void)context;
+  visit_make_pool(sim_choose(2, "states"));
+  visit_park(1);
+  sim_client_start(&clients[0], retire_one, NULL);
+  sim_client_start(&clients[1], release_twice, NULL);
+  sim_client_start(&clients[2], submit_one, NULL);
+  for (unsigned i = 0; i < 3; i++)
+    sim_client_join(&clients[i]);
+  sim_pool_finish(visit_pool);
+}
+
+SPEC(beside_a_retirement, "B14 C11 releases beside a worker that retires and is wanted") {
+  struct sim_plan plan = plan_of("visit beside retirement", beside_a_retirement_runs);
+  sim_pool_samples(&plan, 300000);
+}
