@@ -92,7 +92,7 @@ void ids_group_deinit(struct ids_group *self) {
 
 /*
  * What must hold whenever the lock is dropped, said once: asserted by one reader, told by
- * the other.  I3 as an equation: of the reasons why work may lie there, one is true.
+ * the other.  I3 as an equation.
  */
 #define EACH_RULE(RULE)                                                                            \
   RULE("I1 active = running + tickets", self->active_count,                                        \
@@ -101,10 +101,7 @@ void ids_group_deinit(struct ids_group *self) {
        self->in_state_count[IDS_WORKER_STARTING] + self->in_state_count[IDS_WORKER_RUNNING] +      \
          self->in_state_count[IDS_WORKER_PARKED] + self->in_state_count[IDS_WORKER_RELEASING] +    \
          self->in_state_count[IDS_WORKER_EXITING])                                                 \
-  RULE("I3 work implies active or starting",                                                       \
-       self->active_count > 0 || self->in_state_count[IDS_WORKER_STARTING] > 0 ||                  \
-         !ids_group_has_work_locked(self),                                                         \
-       true)                                                                                       \
+  RULE("I3 work implies active", self->active_count > 0 || !ids_group_has_work_locked(self), true) \
   RULE("I4 wakes = polls + tickets + lost tickets", self->counters.wakes,                          \
        self->counters.polls + self->tickets_count + self->counters.tickets_lost)
 

@@ -83,7 +83,7 @@
  *
  *   I1  active = RUNNING workers + tickets.
  *   I2  STARTING + RUNNING + PARKED + RELEASING + EXITING = threads.
- *   I3  work in the queue, active == 0 and no thread being started: impossible.
+ *   I3  work in the queue implies active > 0: somebody runs, or has a ticket.
  *   I4  wakes = polls + tickets + lost tickets: each ticket is used once.
  *
  * and, where the whole structure is checked (the audit, and builds for tests),

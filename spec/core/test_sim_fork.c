@@ -25,6 +25,12 @@ static void not_to_run(void *context) {
   sim_fail("a job of an inherited pool runs");
 }
 
+static int job_is_not_to_run(idlesched_job *job, idlesched_worker *worker) {
+  (void)worker;
+  not_to_run(job);
+  return 0;
+}
+
 /* Closed for good, and nothing to be freed. */
 static void check_inherited(idlesched_pool *pool, idlesched_job *job) {
   static const idlesched_pool_stats nothing = { 0 };
@@ -32,6 +38,8 @@ static void check_inherited(idlesched_pool *pool, idlesched_job *job) {
   SIM_CHECK(memcmp(&stats, &nothing, sizeof stats) == 0);
   SIM_CHECK_EQUAL(idlesched_pool_audit(pool, NULL), 0);
   SIM_CHECK_EQUAL(idlesched_pool_submit(pool, not_to_run, NULL), -ESHUTDOWN);
+  idlesched_job another = { .run = job_is_not_to_run };
+  SIM_CHECK_EQUAL(idlesched_pool_submit_job(pool, &another), -ESHUTDOWN);
   SIM_CHECK_EQUAL(idlesched_pool_start_workers(pool, 1), -ESHUTDOWN);
   SIM_CHECK_EQUAL(idlesched_pool_wait(pool, NEVER), -ESHUTDOWN);
   SIM_CHECK_EQUAL(idlesched_pool_release(pool, NEVER, NULL), -ESHUTDOWN);

@@ -365,6 +365,14 @@ void sim_spec_faults(const struct sim_plan *plan) {
   check_all_were_refused(plan, &sum);
 }
 
+/* The runs at each of a sweep's steps are given for the plain test, and for a full gate,
+ * which makes more of samples: fewer below, more beyond. */
+static uint64_t scaled_step(uint64_t runs_count) {
+  double scale = sim_spec_scale();
+  double count = (double)runs_count * (scale < 0.1 ? 10 * scale : scale > 1 ? scale : 1);
+  return count < 1 ? 1 : (uint64_t)count;
+}
+
 void sim_spec_sweep(const struct sim_plan *plan) {
   if (replays_only(plan))
     return;
@@ -372,6 +380,8 @@ void sim_spec_sweep(const struct sim_plan *plan) {
   struct sum sum = { .begin_ns = spec_now_ns() };
   struct sim_result result;
   struct sim_plan part = *plan;
+  if (part.runs_max > 0)
+    part.runs_max = scaled_step(part.runs_max);
   part.sweep_step = 0;
   search(&part, &spare, &sum, &result);
   uint64_t steps_max = result.steps_max;

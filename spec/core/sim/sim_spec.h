@@ -15,8 +15,9 @@
  * What failed is printed with a line to repeat it, and run once more with a line for each
  * step, in a process that was forked before the search, where nothing is broken yet.
  *
- *   IDLESCHED_SIM_SCALE=N       multiplies the runs of samples and sweeps' samples: 0.1
- *                               without it, 1 for a full gate, 50 for a night
+ *   IDLESCHED_SIM_SCALE=N       multiplies the runs of samples, and of sweeps below 0.1 and
+ *                               above 1: 0.1 without it, 1 for `scripts/test --full`, 50 for
+ *                               a night
  *   IDLESCHED_SIM_BOUND_MORE=N  is added to the bounds of searches for all schedules: 1 for
  *                               a night, -1 under tools that are slow
  *   IDLESCHED_SIM_SEED=N        the seed of samples; without it half of the runs have seed
