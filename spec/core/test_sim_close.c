@@ -360,3 +360,60 @@ SPEC(leaving_by_itself,
     sim_spec_exhaust(&plan);
   }
 }
+
+/* ------------------------------------------------------ beside threads that start */
+
+static uint64_t starts_when_closed;
+
+static void close_and_note(void *context) {
+  (void)context;
+  SIM_CHECK_EQUAL(idlesched_pool_close(shared, IDLESCHED_CLOSE_DRAIN, IDLESCHED_NEVER, NULL), 0);
+  starts_when_closed = sim_stats(shared).starts;
+  SIM_CHECK_EQUAL(sim_stats(shared).threads, 0);
+}
+
+static void close_beside_starts(void *context) {
+  (void)context;
+  struct sim_client client;
+  shared = SIM_POOL(.workers_max = 2);
+  sim_client_start(&client, close_and_note, NULL);
+  int status = idlesched_pool_start_workers(shared, 2);
+  SIM_CHECK(status == 0 || status == -ESHUTDOWN);
+  sim_client_join(&client);
+  sim_sleep_ns(1);
+  SIM_CHECK_EQUAL(sim_stats(shared).starts, starts_when_closed);
+  finish_closed();
+}
+
+SPEC(close_beside_workers_that_start,
+     "G3 workers are started while the pool closes: when it is closed no further thread starts") {
+  struct sim_plan plan = { .name = "close beside starts", .scenario = close_beside_starts };
+  plan.bound = 2;
+  sim_spec_exhaust(&plan);
+}
+
+/* Told to retire when close has told it to stop: it does not go on as its own successor. */
+static void close_beside_a_retirement(void *context) {
+  (void)context;
+  struct sim_client client;
+  sim_states(1, 1, 0);
+  shared = SIM_POOL(.workers_max = 1, .hooks = sim_state_hooks);
+  SIM_CHECK_EQUAL(idlesched_pool_start_workers(shared, 1), 0);
+  sim_settle(shared);
+  sim_heap_configure(&(struct sim_heap_config){ .purge_ns = 30 * IDS_MS });
+  uint64_t begun_ns = ids_now_ns();
+  sim_client_start(&client, retire_worker_0, NULL);
+  SIM_CHECK_EQUAL(idlesched_pool_close(shared, IDLESCHED_CLOSE_DRAIN, IDLESCHED_NEVER, NULL), 0);
+  SIM_CHECK_EQUAL(ids_now_ns(), begun_ns + 30 * IDS_MS);
+  SIM_CHECK_EQUAL(sim_state_stops(0), 1);
+  sim_client_join(&client);
+  finish_closed();
+}
+
+SPEC(retired_while_it_stops,
+     "C18 G3 a worker told to retire at any moment of a close leaves once") {
+  struct sim_plan plan = { .name = "close beside retirement",
+                           .scenario = close_beside_a_retirement };
+  plan.bound = 2;
+  sim_spec_exhaust(&plan);
+}

@@ -213,12 +213,90 @@ static void many_ends(void *context) {
   idlesched_pool_stats stats = sim_stats(pool);
   SIM_CHECK_EQUAL(stats.retires, IDS_LATER_MAX + 2);
   SIM_CHECK_RELATION(stats.passes, >=, 2); /* those that were late, its own, and its later one */
+  ids_group_lock(&pool->group);
   SIM_CHECK_EQUAL(ids_pass_at_ns_locked(&pool->group), IDLESCHED_NEVER);
+  ids_group_unlock(&pool->group);
   sim_pool_finish(pool);
 }
 
 SPEC(more_later_passes_than_there_is_room_for,
      "N1 later passes that nobody can make for long are made together, and none is left") {
   struct sim_plan plan = { .name = "many ends", .scenario = many_ends };
+  sim_spec_exhaust(&plan);
+}
+
+/* ------------------------------------------- what follows an exit, or a release on demand */
+
+/* Released at 100 and 1600 ms, so that no other later pass comes after 2.5 s. */
+static void freed_after_an_exit(void *context) {
+  (void)context;
+  const uint64_t exit_ns = 2 * IDS_S;
+  pass_make_pool(0, exit_ns);
+  pass_park_at((const uint64_t[]){ 0, 1500 * IDS_MS, 1500 * IDS_MS });
+  unsigned early = free_at(exit_ns + 600 * IDS_MS, 1);
+  SIM_CHECK_EQUAL(sim_stats(pass_pool).exits, 1);
+  unsigned late = free_at(exit_ns + 890 * IDS_MS, 2);
+  SIM_CHECK(!sim_heap_is_returned(early));
+  pass_sleep_until(exit_ns + IDS_S);
+  SIM_CHECK(sim_heap_is_returned(early));
+  SIM_CHECK(sim_heap_is_returned(late));
+  SIM_CHECK_EQUAL(sim_stats(pass_pool).exits, 1);
+  SIM_CHECK_EQUAL(sim_stats(pass_pool).polls, PASS_WORKERS);
+  sim_pool_finish(pass_pool);
+}
+
+SPEC(an_exit_has_its_later_pass,
+     "N1 freed up to 0.9 s after a thread has left: back 1 s after it, by one that is parked") {
+  struct sim_plan plan = { .name = "after an exit", .scenario = freed_after_an_exit, .bound = 1 };
+  sim_spec_exhaust(&plan);
+}
+
+static void freed_after_a_visit(void *context) {
+  (void)context;
+  const uint64_t visit_ns = 5 * IDS_S;
+  pass_make_pool(sim_choose(2, "workers with a state") * PASS_WORKERS, IDLESCHED_NEVER);
+  pass_park_at((const uint64_t[]){ 0, 0, 0 });
+  pass_sleep_until(visit_ns);
+  SIM_CHECK_EQUAL(idlesched_pool_release(pass_pool, IDLESCHED_NEVER, NULL), 0);
+  unsigned early = free_at(visit_ns + 100 * IDS_MS, 1);
+  unsigned late = free_at(visit_ns + 890 * IDS_MS, 2);
+  SIM_CHECK(!sim_heap_is_returned(early));
+  pass_sleep_until(visit_ns + IDS_S);
+  SIM_CHECK(sim_heap_is_returned(early));
+  SIM_CHECK(sim_heap_is_returned(late));
+  SIM_CHECK_EQUAL(sim_stats(pass_pool).polls, PASS_WORKERS);
+  pass_check_at_rest();
+  sim_pool_finish(pass_pool);
+}
+
+SPEC(a_visit_has_its_later_pass,
+     "N1 B14 freed up to 0.9 s after a release on demand: back 1 s after it, and nobody polls") {
+  struct sim_plan plan = { .name = "after a visit", .scenario = freed_after_a_visit };
+  sim_spec_exhaust(&plan);
+}
+
+/* ---------------------------------------------------- a debt made during a purge */
+
+/* Worker 0, which has a state, releases while the purge for the others is under way. */
+static void released_during_a_purge(void *context) {
+  (void)context;
+  pass_make_pool(1, IDLESCHED_NEVER);
+  pass_park_at((const uint64_t[]){ 0, 0, 0 });
+  pass_sleep_until(60 * IDS_MS);
+  sim_submit_to(pass_pool, 0, sim_worker(pass_pool, 0));
+  sim_heap_configure(&(struct sim_heap_config){ .purge_ns = 100 * IDS_MS });
+  unsigned mark = free_at(155 * IDS_MS, 0);
+  SIM_CHECK(pass_pool->group.is_passing);
+  pass_sleep_until(165 * IDS_MS);
+  SIM_CHECK_EQUAL(pass_released_ns(0), 160 * IDS_MS);
+  pass_sleep_until(PASS_DELAY_NS + 2 * 100 * IDS_MS + 1);
+  SIM_CHECK_EQUAL(pass_purged_ns(), PASS_DELAY_NS + 2 * 100 * IDS_MS);
+  SIM_CHECK(sim_heap_is_returned(mark));
+  sim_pool_finish(pass_pool);
+}
+
+SPEC(a_debt_of_the_middle_of_a_purge,
+     "A1 A8 a worker releases while a purge is under way: its own purge follows at once") {
+  struct sim_plan plan = { .name = "debt", .scenario = released_during_a_purge, .bound = 1 };
   sim_spec_exhaust(&plan);
 }

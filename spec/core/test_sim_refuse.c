@@ -9,6 +9,7 @@
  */
 #include <errno.h>
 
+#include "heap.h"
 #include "pool_sim.h"
 
 #define NEVER IDLESCHED_NEVER
@@ -205,6 +206,45 @@ SPEC(successor_refused, "G2 a retiring worker whose successor is refused goes on
   search_refusals("refuse successor 1", &setting, 1, 300000);
   setting.workers_max = 2;
   search_refusals("refuse successor 2", &setting, 1, 300000);
+}
+
+static void *heap_of_job;
+
+static void retire_own_worker(void *context) {
+  (void)context;
+  heap_of_job = ids_heap_own();
+  sim_sleep_ns(IDS_MS);
+  idlesched_worker_retire(idlesched_worker_current());
+}
+
+/* Whoever releases it gives up the heap of the thread that stayed. */
+static void stays_with_its_heap(void *context) {
+  (void)context;
+  the_pool = sim_pool_try_create(
+    &(const idlesched_pool_config){ .workers_max = 1, .idle_exit_ns = NEVER });
+  if (the_pool == NULL)
+    return;
+  if (idlesched_pool_submit(the_pool, retire_own_worker, NULL) == 0)
+    SIM_CHECK_EQUAL(sim_submit(the_pool, 0), 0);
+  SIM_CHECK_EQUAL(idlesched_pool_wait(the_pool, NEVER), 0);
+  idlesched_pool_stats before = sim_stats(the_pool);
+  if (before.starts == 1 && before.starts_refused == 1) {
+    sim_await_parked(the_pool, 1);
+    unsigned mark = sim_heap_free(heap_of_job);
+    SIM_CHECK_EQUAL(idlesched_pool_release(the_pool, NEVER, NULL), 0);
+    SIM_CHECK(sim_heap_is_returned(mark));
+    SIM_CHECK_EQUAL(sim_heap_counts(heap_of_job).abandoned, 1);
+    SIM_CHECK_EQUAL(sim_stats(the_pool).wakes, before.wakes);
+  }
+  sim_pool_finish(the_pool);
+}
+
+SPEC(stays_and_is_released,
+     "G2 B14 a worker whose successor is refused is released like any other, without a wake") {
+  struct sim_plan plan = with_refusals(
+    plan_of("refuse successor's heap", stays_with_its_heap, NULL), 1);
+  plan.bound = 1;
+  sim_spec_exhaust(&plan);
 }
 
 /* ---------------------------------------------------------------------- waiters */

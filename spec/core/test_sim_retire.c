@@ -401,3 +401,26 @@ SPEC(told_at_every_step,
     sim_spec_sweep(&plan);
   }
 }
+
+/* The warmest of two retires, and has not yet moved when a job comes. */
+static void one_retires_and_a_job_comes(void *context) {
+  (void)context;
+  open_shared((idlesched_pool_config){ .workers_max = 2 });
+  for (unsigned i = 1; i <= 2; i++) {
+    SIM_CHECK_EQUAL(idlesched_pool_start_workers(shared, i), 0);
+    sim_settle(shared);
+  }
+  idlesched_worker_retire(sim_worker(shared, 1));
+  SIM_CHECK_EQUAL(sim_submit_waitable(shared, 0), 0);
+  SIM_CHECK_EQUAL(idlesched_job_wait(&sim_jobs[0].job, IDLESCHED_NEVER), 0);
+  SIM_CHECK_EQUAL(sim_jobs[0].worker, 0);
+  SIM_CHECK_EQUAL(sim_stats(shared).starts, 2);
+  close_shared();
+}
+
+SPEC(who_retires_is_asked_last,
+     "C18 A8 a job goes to a parked worker and starts no thread, even if a warmer one retires") {
+  struct sim_plan plan = plan_of("one retires", one_retires_and_a_job_comes, NULL);
+  plan.bound = 2;
+  sim_spec_exhaust(&plan);
+}

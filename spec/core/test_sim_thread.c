@@ -8,6 +8,7 @@
  * condition of the scenario's, as a host would.
  */
 #include "heap.h"
+#include "host_thread.h"
 #include "pool_sim.h"
 
 #define NEVER IDLESCHED_NEVER
@@ -186,6 +187,50 @@ static void once_in_each_park(void *context) {
 SPEC(once_in_each, "N12 a heap is given up once in each park, and again in the next") {
   struct sim_plan plan = plan_of("thread once", once_in_each_park, NULL);
   plan.bound = 2;
+  sim_spec_exhaust(&plan);
+}
+
+/* A thread comes back as its claim ends, and parks again at once, while who had claimed it may
+ * not be done. */
+static struct {
+  struct sim_client client;
+  void *heap;
+  unsigned given_up_count; /* before the second park */
+} returner;
+
+static void park_twice(void *context) {
+  idlesched_thread record;
+  (void)context;
+  returner.heap = ids_heap_own();
+  idlesched_thread_enter(&record);
+  idlesched_thread_park_begin(&record);
+  await_gate(ids_now_ns() + 2 * IDS_MS);
+  idlesched_thread_park_end(&record);
+  returner.given_up_count = sim_heap_counts(returner.heap).abandoned;
+  idlesched_thread_park_begin(&record);
+  await_gate(NEVER);
+  idlesched_thread_park_end(&record);
+  idlesched_thread_leave(&record);
+}
+
+static void parks_again(void *context) {
+  (void)context;
+  close_gate();
+  sim_heap_configure(&(const struct sim_heap_config){ .abandon_ns = IDS_MS });
+  sim_client_start(&returner.client, park_twice, NULL);
+  sim_sleep_ns(IDS_MS);
+  ids_host_threads_give_up(ids_now_ns(), 0);
+  sim_sleep_ns(1);
+  ids_host_threads_give_up(ids_now_ns(), 0);
+  SIM_CHECK_EQUAL(sim_heap_counts(returner.heap).abandoned, returner.given_up_count + 1);
+  open_gate();
+  sim_client_join(&returner.client);
+}
+
+SPEC(again_in_the_next_park,
+     "N12 a thread that parks again before its claimer is done with it is given up in that park") {
+  struct sim_plan plan = plan_of("thread parks again", parks_again, NULL);
+  plan.bound = 3;
   sim_spec_exhaust(&plan);
 }
 

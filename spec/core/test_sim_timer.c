@@ -192,6 +192,44 @@ SPEC(a_purge_is_not_left_lying,
   sim_spec_exhaust(&plan);
 }
 
+/* Worker 2 is busy, so the visitor waits on; worker 0 holds the timer, and gets a long job while
+ * the visitor has worker 1 in hand: nobody is left to make the later pass but that one. */
+static void visit_everybody(void *context) {
+  (void)context;
+  SIM_CHECK_EQUAL(idlesched_pool_release(pass_pool, IDLESCHED_NEVER, NULL), 0);
+}
+
+static void given_back_in_time(void *context) {
+  (void)context;
+  struct sim_client visitor;
+  const uint64_t visit_ns = 500 * IDS_MS;
+  const uint64_t later_ns = PASS_DELAY_NS + 901 * IDS_MS;
+  pass_make_pool(0, IDLESCHED_NEVER);
+  pass_park_at((const uint64_t[]){ 0, IDS_MS, IDS_MS }); /* the first one holds the timer */
+  sim_jobs_take(3 * IDS_S);
+  pass_sleep_until(visit_ns - STEP_NS);
+  SIM_CHECK(holder() == sim_worker(pass_pool, 0));
+  sim_submit_to(pass_pool, 0, sim_worker(pass_pool, 2));
+  sim_heap_configure(&(struct sim_heap_config){ .abandon_ns = STEP_NS });
+  pass_sleep_until(visit_ns);
+  sim_client_start(&visitor, visit_everybody, NULL);
+  pass_sleep_until(visit_ns + STEP_NS + STEP_NS / 2);
+  SIM_CHECK_EQUAL(sim_stats(pass_pool).releasing, 1);
+  sim_submit_to(pass_pool, 1, sim_worker(pass_pool, 0));
+  pass_sleep_until(later_ns + 1);
+  SIM_CHECK_EQUAL(pass_purged_ns(), later_ns);
+  SIM_CHECK_EQUAL(sim_stats(pass_pool).running, 2);
+  sim_client_join(&visitor);
+  sim_pool_finish(pass_pool);
+}
+
+SPEC(given_back_and_appointed,
+     "N1 N2 the holder is called away while the last parked worker is visited: that one makes the "
+     "later pass") {
+  struct sim_plan plan = { .name = "given back", .scenario = given_back_in_time };
+  sim_spec_exhaust(&plan);
+}
+
 /* ----------------------------------------------------- at every step of it all */
 
 static void anything_at_step(void *context) {
