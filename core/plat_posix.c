@@ -264,20 +264,28 @@ void ids_relax(void) {
 /* Counted in the child, by its only thread. */
 static uint32_t fork_generation;
 
-/* Who forks comes before those that arrive later to hold it off, or it might never. */
-static pthread_rwlock_t fork_lock = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
+/*
+ * Who holds a fork off is counted under the lock, and leaves without it; who forks keeps the
+ * lock, so that nobody else begins, and waits for the count to fall to 0.  A child then has a
+ * lock that its only thread holds, and a count of 0.
+ */
+static pthread_mutex_t fork_lock = PTHREAD_MUTEX_INITIALIZER;
+static uint32_t holders_count;
 
 static void before_fork(void) {
-  MUST(pthread_rwlock_wrlock(&fork_lock));
+  uint32_t count;
+  MUST(pthread_mutex_lock(&fork_lock));
+  while ((count = ids_load_acquire(&holders_count)) > 0)
+    ids_futex_wait(&holders_count, count, IDS_NEVER);
 }
 
 static void after_fork(void) {
-  MUST(pthread_rwlock_unlock(&fork_lock));
+  MUST(pthread_mutex_unlock(&fork_lock));
 }
 
 static void after_fork_in_child(void) {
-  fork_lock = (pthread_rwlock_t)PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
   fork_generation++;
+  after_fork();
 }
 
 __attribute__((constructor)) static void watch_forks(void) {
@@ -285,11 +293,14 @@ __attribute__((constructor)) static void watch_forks(void) {
 }
 
 void ids_fork_hold_off(void) {
-  MUST(pthread_rwlock_rdlock(&fork_lock));
+  MUST(pthread_mutex_lock(&fork_lock));
+  __atomic_add_fetch(&holders_count, 1, __ATOMIC_ACQ_REL);
+  MUST(pthread_mutex_unlock(&fork_lock));
 }
 
 void ids_fork_let(void) {
-  MUST(pthread_rwlock_unlock(&fork_lock));
+  if (__atomic_sub_fetch(&holders_count, 1, __ATOMIC_ACQ_REL) == 0)
+    ids_futex_wake(&holders_count, 1);
 }
 
 uint32_t ids_fork_generation(void) {

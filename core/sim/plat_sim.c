@@ -318,7 +318,8 @@ void ids_cond_wait(struct ids_cond *self, struct ids_mutex *mutex, uint64_t dead
   if (me->cond != NULL)
     self->waiters &= ~SIM_BIT(slot);
   take(mutex);
-  sim_do(me->cond == NULL ? "wakes up, signalled" : "wakes up", sim_mutex_name(mutex));
+  sim_do(me->cond == NULL ? "wakes up, signalled, and locks" : "wakes up, and locks",
+         sim_mutex_name(mutex));
   me->cond = NULL;
 }
 

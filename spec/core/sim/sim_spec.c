@@ -24,22 +24,40 @@
 /* ---------------------------------------------------------- lines and totals */
 
 /* Shared with the processes of the cases. */
-static uint64_t *total;
+struct totals {
+  uint64_t runs_count;
+  uint64_t replays_count;
+};
+static struct totals *totals;
 static int lines_fd = -1;
 static pid_t first_process;
 
 __attribute__((constructor)) static void begin_program(void) {
   first_process = getpid();
   lines_fd = dup(STDOUT_FILENO);
-  void *memory = mmap(NULL, sizeof *total, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+  void *memory = mmap(NULL, sizeof *totals, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
                       0);
-  total = memory == MAP_FAILED ? NULL : memory;
+  totals = memory == MAP_FAILED ? NULL : memory;
+}
+
+/* A replay that no search took would look like one that does not fail any more. */
+static void check_replay_was_taken(void) {
+  const char *text = getenv("IDLESCHED_SIM_REPLAY");
+  if (text == NULL || *text == '\0' || totals->replays_count > 0)
+    return;
+  printf(
+    "# IDLESCHED_SIM_REPLAY is '%s': no search that was selected has the name before its ';'\n",
+    text);
+  fflush(stdout);
+  _exit(2);
 }
 
 __attribute__((destructor)) static void end_program(void) {
-  if (getpid() != first_process || total == NULL || *total == 0)
+  if (getpid() != first_process || totals == NULL)
     return;
-  printf("# sim total: %" PRIu64 " schedules\n", *total);
+  check_replay_was_taken();
+  if (totals->runs_count > 0)
+    printf("# sim total: %" PRIu64 " schedules\n", totals->runs_count);
   fflush(stdout);
 }
 
@@ -141,9 +159,13 @@ static bool replays_only(const struct sim_plan *plan) {
   const char *text = getenv("IDLESCHED_SIM_REPLAY");
   if (text == NULL || *text == '\0')
     return false;
+  static bool was_taken; /* by a search of the same name, on the other clock */
   struct sim_plan replay = *plan;
-  if (read_replay(text, &replay)) {
+  if (!was_taken && read_replay(text, &replay)) {
     struct sim_result result;
+    was_taken = true;
+    if (totals != NULL)
+      totals->replays_count++;
     sim_search(&replay, &result);
     if (result.failed)
       FAIL("the replay fails: %s", result.message);
@@ -243,8 +265,8 @@ static void search(const struct sim_plan *plan, struct spare *spare, struct sum 
   sum->faults_count += out->faults_count;
   sum->searches_count++;
   add_sites(sum, out);
-  if (total != NULL)
-    __atomic_fetch_add(total, out->runs_count, __ATOMIC_RELAXED);
+  if (totals != NULL)
+    __atomic_fetch_add(&totals->runs_count, out->runs_count, __ATOMIC_RELAXED);
   if (!out->failed)
     return;
   char *text = malloc(strlen(plan->name) + strlen(out->schedule) + 128);

@@ -16,7 +16,7 @@
  * step, in a process that was forked before the search, where nothing is broken yet.
  *
  *   IDLESCHED_SIM_SCALE=N       multiplies the runs of samples, and of sweeps below 0.1 and
- *                               above 1: 0.1 without it, 1 for `scripts/test --full`, 50 for
+ *                               above 1: 0.1 without it, 1 for `scripts/test --full`, 10 for
  *                               a night
  *   IDLESCHED_SIM_BOUND_MORE=N  is added to the bounds of searches for all schedules: 1 for
  *                               a night, -1 under tools that are slow
