@@ -22,28 +22,27 @@ struct sim sim = { .is_passive = true };
 
 /* --------------------------------------------------------------- for people */
 
-/* What is written for people is no business of the thread sanitizer, which sees the C
- * library's part of it: all simulated threads write into the same buffers. */
 #ifdef SIM_TSAN
+/* Of the sanitizer; in no header of it. */
 void AnnotateIgnoreReadsBegin(const char *file, int line);
 void AnnotateIgnoreReadsEnd(const char *file, int line);
 void AnnotateIgnoreWritesBegin(const char *file, int line);
 void AnnotateIgnoreWritesEnd(const char *file, int line);
 
-static void begin_writing(void) {
+void sim_unwatched_begin(void) {
   AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
   AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
 }
 
-static void end_writing(void) {
+void sim_unwatched_end(void) {
   AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
   AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
 }
 #else
-static void begin_writing(void) {
+void sim_unwatched_begin(void) {
 }
 
-static void end_writing(void) {
+void sim_unwatched_end(void) {
 }
 #endif
 
@@ -60,10 +59,10 @@ static double past_ms(uint64_t moment_ns) {
 }
 
 void sim_print(const char *did, const char *with) {
-  begin_writing();
+  sim_unwatched_begin();
   printf("# %5llu %+13.6f ms  %-18s %s %s\n", (unsigned long long)sim.steps_count,
          past_ms(sim.now_ns), sim_thread_name(sim.current), did, with == NULL ? "" : with);
-  end_writing();
+  sim_unwatched_end();
 }
 
 void sim_note(const char *format, ...) {
@@ -102,7 +101,7 @@ static void note_failure(const char *format, va_list arguments) {
   if (sim.has_failed)
     return;
   sim.has_failed = true;
-  begin_writing();
+  sim_unwatched_begin();
   char *text = sim.result->message;
   size_t size = sizeof sim.result->message;
   int length = vsnprintf(text, size, format, arguments);
@@ -115,7 +114,7 @@ static void note_failure(const char *format, va_list arguments) {
              me->did, me->did_with == NULL ? "" : me->did_with);
   if (sim.is_traced)
     printf("# FAILED: %s\n", text);
-  end_writing();
+  sim_unwatched_end();
 }
 
 static void note_end_failure(const char *format, ...) SIM_PRINTF(1, 2);
@@ -136,6 +135,9 @@ void sim_fail(const char *format, ...) {
   }
   note_failure(format, arguments);
   va_end(arguments);
+  if (sim.is_looking)
+    sim_unwatched_end();
+  sim.is_looking = false;
   /* Left in the middle: the search is over, nobody comes back to this stack. */
   coroutine_leave(&sim_me()->coroutine, &sim.driver);
 }

@@ -9,12 +9,6 @@
 #include "inside.h"
 #ifdef SIM_TSAN
 #include <sanitizer/tsan_interface.h>
-
-/* Of the sanitizer; in no header of it. */
-void AnnotateIgnoreReadsBegin(const char *file, int line);
-void AnnotateIgnoreReadsEnd(const char *file, int line);
-void AnnotateIgnoreWritesBegin(const char *file, int line);
-void AnnotateIgnoreWritesEnd(const char *file, int line);
 #endif
 
 #define STACK_SIZE_DEFAULT (64 * 1024)
@@ -41,18 +35,14 @@ void sim_on_rest(bool (*is_stuck)(void *context), void *context) {
 /* A check looks at everything from outside, where no lock is asked for. */
 static void begin_looking(void) {
   sim.is_passive = true;
-#ifdef SIM_TSAN
-  AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
-  AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
-#endif
+  sim.is_looking = true;
+  sim_unwatched_begin();
 }
 
 static void end_looking(void) {
+  sim_unwatched_end();
+  sim.is_looking = false;
   sim.is_passive = false;
-#ifdef SIM_TSAN
-  AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
-  AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
-#endif
 }
 
 static void check_invariants(void) {
