@@ -191,11 +191,17 @@ static void audit_worker(const struct ids_worker *self, ids_finding *tell, void 
          IDS_WORKER_PARKED);
 }
 
+static void tell_rule(ids_finding *tell, void *context, const char *rule, uint64_t left,
+                      uint64_t right) {
+  if (left != right)
+    tell(context, rule, left, right);
+}
+
+#define TELL_RULE(text, left, right)                                                               \
+  tell_rule(tell, context, text, (uint64_t)(left), (uint64_t)(right));
+
 void ids_group_audit_locked(const struct ids_group *self, ids_finding *tell, void *context) {
   ids_assert(ids_mutex_is_mine(&self->lock));
-#define TELL_RULE(text, left, right)                                                               \
-  if ((uint64_t)(left) != (uint64_t)(right))                                                       \
-    tell(context, text, (uint64_t)(left), (uint64_t)(right));
   EACH_RULE(TELL_RULE)
 
   for (unsigned i = 0; i < self->config.workers_max; i++)

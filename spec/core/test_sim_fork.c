@@ -315,7 +315,7 @@ static void parked_one_forks(void *context) {
 SPEC(a_parked_thread_forks,
      "G5 N12 a thread that forks while it is parked, claimed or not, goes on") {
   need_to_fork();
-  struct sim_plan plan = { .name = "parked one forks", .scenario = parked_one_forks, .bound = 2 };
+  struct sim_plan plan = { .name = "parked one forks", .scenario = parked_one_forks, .bound = 3 };
   sim_spec_exhaust(&plan);
   plan.is_hostile = true;
   sim_spec_exhaust(&plan);
