@@ -89,10 +89,11 @@ double sim_spec_scale(void) {
   return scale;
 }
 
-/* The plan's bound, and what the environment adds to it or takes off. */
+/* The plan's bound, and what the environment adds to it or takes off.  A bound of 0 stays:
+ * such a case may be about what happens when everybody goes on as long as it can. */
 static unsigned bound_of(const struct sim_plan *plan) {
   const char *text = getenv("IDLESCHED_SIM_BOUND_MORE");
-  if (text == NULL || *text == '\0' || plan->bound == SIM_UNBOUNDED)
+  if (text == NULL || *text == '\0' || plan->bound == SIM_UNBOUNDED || plan->bound == 0)
     return plan->bound;
   char *end;
   long more = strtol(text, &end, 10);

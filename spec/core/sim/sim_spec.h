@@ -18,7 +18,7 @@
  *   IDLESCHED_SIM_SCALE=N       multiplies the runs of samples, and of sweeps below 0.1 and
  *                               above 1: 0.1 without it, 1 for `scripts/test --full`, 10 for
  *                               a night
- *   IDLESCHED_SIM_BOUND_MORE=N  is added to the bounds of searches for all schedules: 1 for
+ *   IDLESCHED_SIM_BOUND_MORE=N  is added to bounds above 0 of searches for all schedules: 1 for
  *                               a night, -1 under tools that are slow
  *   IDLESCHED_SIM_SEED=N        the seed of samples; without it half of the runs have seed
  *                               1, the others a fresh one
