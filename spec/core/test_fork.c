@@ -39,6 +39,17 @@ static void keep_purging(void *is_over) {
     idlesched_thread_idle();
 }
 
+/* A child that lives so ends well. */
+static void check_child(int (*live)(idlesched_pool *inherited), idlesched_pool *inherited) {
+  pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0)
+    _exit(live(inherited));
+  int status;
+  REQUIRE_EQ_INT(waitpid(child, &status, 0), child);
+  CHECK_EQ_INT(status, 0);
+}
+
 SPEC(a_child_uses_new_pools, "G5 children of a process with busy workers use new pools",
      .limit_s = 60) {
 #ifdef __SANITIZE_THREAD__
@@ -49,13 +60,7 @@ SPEC(a_child_uses_new_pools, "G5 children of a process with busy workers use new
   for (unsigned i = 0; i < 2; i++)
     REQUIRE_EQ_INT(idlesched_pool_submit(pool, keep_purging, &is_over), 0);
   for (unsigned i = 0; i < 100; i++) {
-    pid_t child = fork();
-    REQUIRE(child >= 0);
-    if (child == 0)
-      _exit(live_as_child(pool));
-    int status;
-    REQUIRE_EQ_INT(waitpid(child, &status, 0), child);
-    CHECK_EQ_INT(status, 0);
+    check_child(live_as_child, pool);
   }
   is_over = true;
   CHECK_EQ_INT(idlesched_pool_wait(pool, IDLESCHED_NEVER), 0);
@@ -63,7 +68,8 @@ SPEC(a_child_uses_new_pools, "G5 children of a process with busy workers use new
 }
 
 /* Its parent had begun to put things in order, and forked before it was done. */
-static int is_first_again(void) {
+static int is_first_again(idlesched_pool *inherited) {
+  (void)inherited;
   struct ids_fork_mark mark = { .claimed = ids_fork_generation() };
   pid_t grandchild = fork();
   if (grandchild < 0)
@@ -76,13 +82,7 @@ static int is_first_again(void) {
 
 SPEC(a_fork_while_things_are_put_in_order,
      "G5 a fork while a child puts in order what it inherited: the grandchild does it") {
-  pid_t child = fork();
-  REQUIRE(child >= 0);
-  if (child == 0)
-    _exit(is_first_again());
-  int status;
-  REQUIRE_EQ_INT(waitpid(child, &status, 0), child);
-  CHECK_EQ_INT(status, 0);
+  check_child(is_first_again, NULL);
 }
 
 /* Threads that end all the time: the allocator's end of a thread holds locks of its own. */
@@ -99,13 +99,7 @@ SPEC(a_child_of_a_process_whose_threads_end, "G5 children of a process whose wor
   for (unsigned i = 0; i < 200; i++) {
     for (unsigned j = 0; j < 5; j++)
       REQUIRE_EQ_INT(idlesched_pool_submit(pool, count_up, &count), 0);
-    pid_t child = fork();
-    REQUIRE(child >= 0);
-    if (child == 0)
-      _exit(live_as_child(pool));
-    int status;
-    REQUIRE_EQ_INT(waitpid(child, &status, 0), child);
-    CHECK_EQ_INT(status, 0);
+    check_child(live_as_child, pool);
   }
   CHECK_EQ_INT(idlesched_pool_wait(pool, IDLESCHED_NEVER), 0);
   idlesched_pool_destroy(pool);

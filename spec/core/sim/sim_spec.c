@@ -297,50 +297,72 @@ static void print_sum(const struct sim_plan *plan, const struct sum *sum, const 
              (double)sum->runs_count / 1000 / (seconds > 0 ? seconds : 1e-9));
 }
 
-void sim_spec_exhaust(const struct sim_plan *plan) {
+/* Searches with plans that differ in a little, told as one. */
+struct series {
+  struct sim_plan plan; /* of the next search */
+  struct spare spare;
+  struct sum sum;
+  struct sim_result result; /* of the last one */
+};
+
+/* False when none is to be made: a replay is asked for. */
+static bool begin_series(struct series *self, const struct sim_plan *plan) {
   if (replays_only(plan))
+    return false;
+  *self = (struct series){ .plan = *plan, .spare = keep_spare(plan) };
+  self->sum.begin_ns = spec_now_ns();
+  return true;
+}
+
+static void search_on(struct series *self) {
+  search(&self->plan, &self->spare, &self->sum, &self->result);
+}
+
+/* No run has failed: the spare is not needed. */
+static void end_series(struct series *self) {
+  use_spare(&self->spare, "");
+}
+
+void sim_spec_exhaust(const struct sim_plan *plan) {
+  struct series series;
+  if (!begin_series(&series, plan))
     return;
-  struct spare spare = keep_spare(plan);
-  struct sum sum = { .begin_ns = spec_now_ns() };
-  struct sim_result result;
-  struct sim_plan whole = *plan;
-  whole.bound = bound_of(plan);
-  search(&whole, &spare, &sum, &result);
-  use_spare(&spare, "");
-  if (!result.complete)
+  struct sim_plan *whole = &series.plan;
+  whole->bound = bound_of(plan);
+  search_on(&series);
+  end_series(&series);
+  if (!series.result.complete)
     FAIL("sim %s: %" PRIu64 " runs and not complete, expected all schedules within bound %u; "
          "runs_max is %" PRIu64,
-         plan->name, result.runs_count, whole.bound, plan->runs_max);
-  print_sum(&whole, &sum, "complete");
+         plan->name, series.result.runs_count, whole->bound, plan->runs_max);
+  print_sum(whole, &series.sum, "complete");
 }
 
 void sim_spec_sample(const struct sim_plan *plan, uint64_t runs_count) {
-  if (replays_only(plan))
+  struct series series;
+  if (!begin_series(&series, plan))
     return;
-  struct spare spare = keep_spare(plan);
-  struct sum sum = { .begin_ns = spec_now_ns() };
-  struct sim_result result;
-  struct sim_plan part = *plan;
+  struct sim_plan *part = &series.plan;
   bool is_seeded = plan->strategy == SIM_RANDOM || plan->strategy == SIM_PCT;
-  bool is_given = given_seed(&part.seed);
-  part.runs_max = scaled(runs_count);
+  bool is_given = given_seed(&part->seed);
+  part->runs_max = scaled(runs_count);
   char how[64];
   if (!is_seeded) {
-    search(&part, &spare, &sum, &result);
-    snprintf(how, sizeof how, "%s", result.complete ? "complete" : "the first ones");
+    search_on(&series);
+    snprintf(how, sizeof how, "%s", series.result.complete ? "complete" : "the first ones");
   } else if (is_given) {
-    search(&part, &spare, &sum, &result);
-    snprintf(how, sizeof how, "seed %" PRIu64, part.seed);
+    search_on(&series);
+    snprintf(how, sizeof how, "seed %" PRIu64, part->seed);
   } else {
-    part.runs_max = (part.runs_max + 1) / 2;
-    part.seed = 1;
-    search(&part, &spare, &sum, &result);
-    part.seed = fresh_seed();
-    search(&part, &spare, &sum, &result);
-    snprintf(how, sizeof how, "seeds 1 and %" PRIu64, part.seed);
+    part->runs_max = (part->runs_max + 1) / 2;
+    part->seed = 1;
+    search_on(&series);
+    part->seed = fresh_seed();
+    search_on(&series);
+    snprintf(how, sizeof how, "seeds 1 and %" PRIu64, part->seed);
   }
-  use_spare(&spare, "");
-  print_sum(plan, &sum, how);
+  end_series(&series);
+  print_sum(plan, &series.sum, how);
 }
 
 /* ------------------------------------------------------------------- sweeps */
@@ -360,32 +382,30 @@ static void check_all_were_refused(const struct sim_plan *plan, const struct sum
 }
 
 void sim_spec_faults(const struct sim_plan *plan) {
-  if (replays_only(plan))
+  struct series series;
+  if (!begin_series(&series, plan))
     return;
-  struct spare spare = keep_spare(plan);
-  struct sum sum = { .begin_ns = spec_now_ns() };
-  struct sim_result result;
-  struct sim_plan part = *plan;
+  struct sim_plan *part = &series.plan;
   const enum sim_fault_mode modes[] = { SIM_FAULT_NTH, SIM_FAULT_FROM };
   for (unsigned i = 0; i < 2; i++) {
-    part.fault_mode = modes[i];
-    part.fault_nth = 0;
+    part->fault_mode = modes[i];
+    part->fault_nth = 0;
     do {
-      part.fault_nth++;
-      search(&part, &spare, &sum, &result);
-    } while (result.faults_count > 0);
+      part->fault_nth++;
+      search_on(&series);
+    } while (series.result.faults_count > 0);
   }
-  part.fault_mode = SIM_FAULT_TENTH;
-  part.strategy = SIM_RANDOM;
-  part.runs_max = scaled(FAULT_RUNS);
-  if (!given_seed(&part.seed))
-    part.seed = fresh_seed();
-  search(&part, &spare, &sum, &result);
-  use_spare(&spare, "");
+  part->fault_mode = SIM_FAULT_TENTH;
+  part->strategy = SIM_RANDOM;
+  part->runs_max = scaled(FAULT_RUNS);
+  if (!given_seed(&part->seed))
+    part->seed = fresh_seed();
+  search_on(&series);
+  end_series(&series);
   char how[80];
-  snprintf(how, sizeof how, "fault sweep of %" PRIu64 " searches", sum.searches_count);
-  print_sum(plan, &sum, how);
-  check_all_were_refused(plan, &sum);
+  snprintf(how, sizeof how, "fault sweep of %" PRIu64 " searches", series.sum.searches_count);
+  print_sum(plan, &series.sum, how);
+  check_all_were_refused(plan, &series.sum);
 }
 
 /* The runs at each of a sweep's steps are given for the plain test, and for a full gate,
@@ -397,21 +417,19 @@ static uint64_t scaled_step(uint64_t runs_count) {
 }
 
 void sim_spec_sweep(const struct sim_plan *plan) {
-  if (replays_only(plan))
+  struct series series;
+  if (!begin_series(&series, plan))
     return;
-  struct spare spare = keep_spare(plan);
-  struct sum sum = { .begin_ns = spec_now_ns() };
-  struct sim_result result;
-  struct sim_plan part = *plan;
-  if (part.runs_max > 0)
-    part.runs_max = scaled_step(part.runs_max);
-  part.sweep_step = 0;
-  search(&part, &spare, &sum, &result);
-  uint64_t steps_max = result.steps_max;
-  for (part.sweep_step = 1; part.sweep_step <= steps_max; part.sweep_step++)
-    search(&part, &spare, &sum, &result);
-  use_spare(&spare, "");
+  struct sim_plan *part = &series.plan;
+  if (part->runs_max > 0)
+    part->runs_max = scaled_step(part->runs_max);
+  part->sweep_step = 0;
+  search_on(&series);
+  uint64_t steps_max = series.result.steps_max;
+  for (part->sweep_step = 1; part->sweep_step <= steps_max; part->sweep_step++)
+    search_on(&series);
+  end_series(&series);
   char how[80];
   snprintf(how, sizeof how, "sweep over %" PRIu64 " steps", steps_max);
-  print_sum(plan, &sum, how);
+  print_sum(plan, &series.sum, how);
 }
