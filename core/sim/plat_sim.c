@@ -161,7 +161,10 @@ static inline void give(struct ids_mutex *mutex) {
 
 void sim_awake(unsigned slot) {
   struct sim_thread *thread = &sim.threads[slot];
-  sim.timed &= ~SIM_BIT(slot);
+  if (sim.timed & SIM_BIT(slot)) {
+    sim.timed &= ~SIM_BIT(slot);
+    sim.timers_are_listed = false;
+  }
   if (thread->wait == SIM_WAITS_COND) {
     want(slot, thread->mutex);
   } else if (thread->wait != SIM_WAITS_LOCK) {
@@ -183,8 +186,10 @@ static void begin_wait(enum sim_wait wait, uint64_t deadline_ns) {
     sim_awake(slot);
     return;
   }
-  if (deadline_ns != IDS_NEVER)
+  if (deadline_ns != IDS_NEVER) {
     sim.timed |= SIM_BIT(slot);
+    sim.timers_are_listed = false;
+  }
   if (sim.spurious_left > 0 && me->is_in_wait && sim_decide_among(SIM_CHOICE_SPURIOUS, 2) == 1) {
     sim.spurious_left--;
     if (sim.is_traced)

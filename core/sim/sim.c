@@ -267,6 +267,7 @@ static void begin_run(const struct sim_plan *plan) {
   sim.run_number++;
   sim.now_ns = SIM_BEGIN_NS;
   sim.runnable = sim.relaxed = sim.timed = 0;
+  sim.timers_are_listed = false;
   sim.alive = sim.ended = sim.frozen = sim.posted = sim.futex_waiters = 0;
   sim.steps_count = 0;
   sim.current = 0;

@@ -184,17 +184,26 @@ static void idle(void) {
 }
 
 /* One thread for each moment at which a timer would fire. */
-static unsigned list_timers(unsigned *out_slots) {
+static void list_timers(void) {
   unsigned count = 0;
   for (uint64_t left = sim.timed; left != 0; left &= left - 1) {
     unsigned slot = (unsigned)__builtin_ctzll(left);
     bool is_known = false;
     for (unsigned i = 0; i < count && !is_known; i++)
-      is_known = sim.threads[out_slots[i]].deadline_ns == sim.threads[slot].deadline_ns;
+      is_known = sim.threads[sim.timers[i]].deadline_ns == sim.threads[slot].deadline_ns;
     if (!is_known)
-      out_slots[count++] = slot;
+      sim.timers[count++] = (uint8_t)slot;
   }
-  return count;
+  sim.timers_count = count;
+  sim.timers_are_listed = true;
+}
+
+static inline unsigned count_timers(void) {
+  if (sim.timed == 0)
+    return 0;
+  if (!sim.timers_are_listed)
+    list_timers();
+  return sim.timers_count;
 }
 
 /*
@@ -210,8 +219,7 @@ static unsigned choose_thread(void) {
       is_free = true;
       continue;
     }
-    unsigned timers[SIM_THREADS_MAX];
-    unsigned timers_count = may_fire && sim.timed != 0 ? list_timers(timers) : 0;
+    unsigned timers_count = may_fire ? count_timers() : 0;
     if (timers_count == 0 && (mask & (mask - 1)) == 0)
       return (unsigned)__builtin_ctzll(mask);
     unsigned threads_count = sim_count_bits(mask);
@@ -230,9 +238,10 @@ static unsigned choose_thread(void) {
     unsigned option = sim_decide(&choice);
     if (option < threads_count)
       return sim_choice_thread(mask, sim.current, option);
-    pass_time_to(sim.threads[timers[option - threads_count]].deadline_ns);
+    unsigned timer = sim.timers[option - threads_count];
+    pass_time_to(sim.threads[timer].deadline_ns);
     if (sim.is_traced)
-      sim_print("meanwhile a timer fires:", sim_thread_name(timers[option - threads_count]));
+      sim_print("meanwhile a timer fires:", sim_thread_name(timer));
     is_free = true;
     may_fire = false;
   }
@@ -249,7 +258,7 @@ static void look_at_relaxed(unsigned moves) {
   }
 }
 
-static unsigned end_step(void) {
+unsigned sim_end_step(void) {
   sim.steps_count++;
   if (sim.invariants_count > 0)
     check_invariants();
@@ -262,19 +271,6 @@ static unsigned end_step(void) {
   if (!IDS_LIKELY(sim.relaxed == 0))
     look_at_relaxed(next);
   return next;
-}
-
-void sim_step(void) {
-  if (!IDS_LIKELY(!sim.is_passive))
-    return;
-  unsigned before = sim.current;
-  unsigned next = end_step();
-  if (next != before) {
-    sim.current = next;
-    coroutine_switch(&sim.threads[before].coroutine, &sim.threads[next].coroutine);
-  }
-  if (!IDS_LIKELY(sim.threads[before].abandoning_count == 0))
-    sim_heap_owner_woke();
 }
 
 uint64_t sim_steps_count(void) {
@@ -312,7 +308,7 @@ static void end_thread(void) {
 #endif
   if ((sim.alive & ~sim.posted) == 0)
     coroutine_leave(&me->coroutine, &sim.driver);
-  unsigned next = end_step();
+  unsigned next = sim_end_step();
   sim.current = next;
   coroutine_leave(&me->coroutine, &sim.threads[next].coroutine);
 }
@@ -392,6 +388,7 @@ void sim_fork(void) {
   sim.runnable &= ~others;
   sim.relaxed = 0;
   sim.timed &= ~others;
+  sim.timers_are_listed = false;
   sim.posted = 0;
   sim.futex_waiters &= ~others;
   sim.generation++;
