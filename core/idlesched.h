@@ -117,17 +117,33 @@ IDLESCHED_API void idlesched_sleep(uint64_t duration_ns);
  * cgroup tree it sees (a container's own), at least 1. */
 IDLESCHED_API unsigned idlesched_cpus(void);
 
-/* What the kernel says the process has in memory now. */
+/* One of the allocators of the process. */
+typedef struct idlesched_heap_memory {
+  const char *name;        /* "mimalloc 3.6.0", "glibc 2.36"; NULL: there is no second one */
+  uint64_t resident_bytes; /* what it has in memory: pages, for the C library what it holds */
+  uint64_t live_bytes;     /* blocks in use, see idlesched_memory.live_bytes */
+  uint64_t free_bytes;     /* the rest of it */
+} idlesched_heap_memory;
+
+/* The allocator of this build, and the C library's beside it, unless they are one. */
+#define IDLESCHED_HEAPS_MAX 2
+
+/* What the process has in memory now. */
 typedef struct idlesched_memory {
-  uint64_t resident_bytes;  /* all pages, those of shared libraries included */
-  uint64_t anonymous_bytes; /* pages of this process alone: heaps and stacks */
-  uint64_t threads_count;   /* threads of the process, ours and others */
+  uint64_t resident_bytes;   /* all pages, those of shared libraries included */
+  uint64_t anonymous_bytes;  /* pages of this process alone: heaps and stacks */
+  uint64_t huge_bytes;       /* those of them that are huge pages */
+  uint64_t threads_count;    /* threads of the process, ours and others */
+  uint64_t live_bytes;       /* blocks of idlesched_realloc() that were not freed */
+  uint64_t dead_bytes;       /* garbage on workers, as their hosts say (worker_set_memory) */
+  uint64_t releasable_bytes; /* what a release can give back at most: free_bytes and dead_bytes */
+  idlesched_heap_memory heaps[IDLESCHED_HEAPS_MAX];
 } idlesched_memory;
 
 /*
- * 0, or -ENOTSUP or another -errno where the system does not tell (it needs
- * /proc/self/smaps_rollup, Linux 4.14).  Costs 40..120 us and more in a process
- * with many mappings: the kernel walks its page tables.
+ * 0, or -ENOTSUP or another -errno where the system does not tell (it needs /proc/self/smaps,
+ * Linux 4.14), and then 0 for what it does not.  Costs 0.1..1 ms, more in a process with many
+ * mappings: the kernel walks its page tables, and the C library locks each of its arenas.
  */
 IDLESCHED_API int idlesched_memory_read(idlesched_memory *out);
 
@@ -211,6 +227,69 @@ IDLESCHED_API void idlesched_thread_park_end(idlesched_thread *self);
 IDLESCHED_API void idlesched_eager_purge_enter(void);
 IDLESCHED_API void idlesched_eager_purge_leave(void);
 
+/* --------------------------------------------------------------------- options */
+
+/*
+ * An override of one of the allocator's options, for a scope.  The struct is the caller's,
+ * and stays where it is from enter to leave; its fields are the library's.
+ *
+ *   "purge_delay"      ms until what is free goes back to the system; -1: never, 0: at once.
+ *                      Overridden also where the user set it, unless it is 0 or below
+ *   "purge_min_size"   KiB, the smallest range that goes back
+ *   "purge_mult"       by how much longer an arena waits than a page
+ *
+ * Overrides count.  In force is the value of the one that entered last of those that are
+ * held; they may leave in any order, on any thread, and the last one puts back what was
+ * there before.  All but the purge delay leave alone what the user set, in the environment
+ * or in code.
+ */
+typedef struct idlesched_override idlesched_override;
+struct idlesched_override {
+  idlesched_override *next_, *previous_;
+  const char *holder_;
+  uint64_t since_ns_;
+  int64_t value_;
+  uint32_t option_, generation_;
+};
+
+/*
+ * holder says who it is, for people (a source position, say), and outlives the override;
+ * NULL for nobody in particular.
+ *
+ *   -EINVAL   there is no option of this name, or the value is out of its range
+ *   -EPERM    the option decides how memory is taken from the system, and what was taken
+ *             already would not follow: it can be set before the first allocation only
+ *   -ENOTSUP  the allocator of this build has no such options
+ *
+ * In all three cases nothing is held; idlesched_option_reason() says more.
+ */
+IDLESCHED_API int idlesched_override_enter(idlesched_override *self, const char *option,
+                                           int64_t value, const char *holder);
+IDLESCHED_API void idlesched_override_leave(idlesched_override *self);
+
+/* Why an option of this name cannot be overridden, in words for people; NULL if it can. */
+IDLESCHED_API const char *idlesched_option_reason(const char *option);
+
+#define IDLESCHED_HOLDERS_MAX 16
+
+typedef struct idlesched_option_holder {
+  char name[64];     /* the beginning of what its enter was given */
+  uint64_t since_ns; /* on the clock of idlesched_now_ns() */
+  int64_t value;     /* that it asked for */
+} idlesched_option_holder;
+
+typedef struct idlesched_option_info {
+  const char *name;
+  int64_t value;          /* now */
+  int64_t put_back;       /* what the last holder puts back; value, if it is not overridden */
+  bool is_overridden;     /* a value of a holder's is in force */
+  unsigned holders_count; /* also those that left the option alone, by its rule */
+  idlesched_option_holder holders[IDLESCHED_HOLDERS_MAX]; /* the first of them */
+} idlesched_option_info;
+
+/* Option number i, from 0: 0, -ENOENT when there are no more, -ENOTSUP as above. */
+IDLESCHED_API int idlesched_option_read(unsigned i, idlesched_option_info *out);
+
 /* --------------------------------------------------------------------- workers */
 
 /*
@@ -244,6 +323,13 @@ IDLESCHED_API unsigned idlesched_worker_index(const idlesched_worker *worker);
  * on the worker's own thread. */
 IDLESCHED_API void *idlesched_worker_data(const idlesched_worker *worker);
 IDLESCHED_API void idlesched_worker_set_data(idlesched_worker *worker, void *data);
+
+/*
+ * What the host keeps for this worker: bytes in use, and bytes that a collection would free.
+ * For people and budgets; 0 after stop.  Only on the worker's own thread.
+ */
+IDLESCHED_API void idlesched_worker_set_memory(idlesched_worker *worker, uint64_t live_bytes,
+                                               uint64_t dead_bytes);
 
 /*
  * The worker takes no further job: it ends its thread after the one it runs, or at once.
@@ -360,19 +446,30 @@ IDLESCHED_API int idlesched_pool_close(idlesched_pool *pool, enum idlesched_clos
                                        uint64_t timeout_ns, idlesched_close_report *out);
 
 typedef struct idlesched_release_report {
+  unsigned pools_count;
   unsigned visited_count;          /* workers that have released */
-  unsigned missed_count;           /* workers that were busy; they release when next parked */
+  unsigned missed_count;           /* workers that have not; they release when next parked: */
+  unsigned missed_running_count;   /* they ran a job or a hook all the time, */
+  unsigned missed_starting_count;  /* or their thread was starting, */
+  unsigned missed_exiting_count;   /* or ending */
   uint64_t anonymous_before_bytes; /* as idlesched_memory_read() tells; 0 where it does not */
   uint64_t anonymous_after_bytes;
   uint64_t returned_bytes; /* by how much it fell; 0 when it did not */
-  uint64_t time_ns;        /* what the call took */
+  /* Why the rest is still there; the three are anonymous_after_bytes, as far as is known. */
+  uint64_t kept_live_bytes;  /* blocks in use */
+  uint64_t kept_free_bytes;  /* free blocks: in pages that others still use, or not collected */
+  uint64_t kept_other_bytes; /* what is not of these allocators: stacks, data, other heaps */
+  idlesched_heap_memory before[IDLESCHED_HEAPS_MAX], after[IDLESCHED_HEAPS_MAX];
+  int64_t purge_delay_ms; /* what is in force without guards; 0 or below is the user's will */
+  bool lifted_guards;     /* overrides were put aside for the purge, and are back */
+  uint64_t time_ns;       /* what the call took */
 } idlesched_release_report;
 
 /*
  * Release now: the heap of every worker that has a thread is tidied, on that thread or
  * while it sleeps, then those of the host's threads that are parked (idlesched_thread) and
- * of the calling thread, and what became free goes back to the system.  Starts no thread
- * and runs no job.
+ * of the calling thread, and what became free goes back to the system, also while a guard
+ * is held.  Then the C library's heap is trimmed.  Starts no thread and runs no job.
  *
  *   timeout_ns  how long to wait for workers that are busy; 0 means the default,
  *               1 s
@@ -384,6 +481,28 @@ typedef struct idlesched_release_report {
  */
 IDLESCHED_API int idlesched_pool_release(idlesched_pool *pool, uint64_t timeout_ns,
                                          idlesched_release_report *out);
+
+/*
+ * The same for every pool of the process, or for those of a list.  From a job, its own
+ * worker counts as the caller.  A pool may be destroyed meanwhile: then that waits, unless it
+ * is one of a list.
+ */
+IDLESCHED_API int idlesched_release(uint64_t timeout_ns, idlesched_release_report *out);
+IDLESCHED_API int idlesched_release_pools(idlesched_pool *const *pools, unsigned pools_count,
+                                          uint64_t timeout_ns, idlesched_release_report *out);
+
+/*
+ * Give back what is free now, of the whole process, down to the smallest range, and visit
+ * nobody: also what an earlier pass has left at a coarser range.  out may be NULL.
+ */
+IDLESCHED_API void idlesched_purge_all(idlesched_release_report *out);
+
+/*
+ * The calling thread, a worker or not, has freed so much into other threads' heaps that it
+ * should go back soon: this pool makes a pass about 0.9 s from now, or sooner if one is due.
+ * Starts no thread; with no worker parked, the next one that parks makes the pass.
+ */
+IDLESCHED_API void idlesched_pool_freed(idlesched_pool *pool);
 
 /* One consistent snapshot, and counts since the pool was made. */
 typedef struct idlesched_pool_stats {
@@ -406,6 +525,26 @@ typedef struct idlesched_pool_stats {
 
 /* May wait for a thread that is just ending, so that it counts. */
 IDLESCHED_API void idlesched_pool_stats_read(idlesched_pool *pool, idlesched_pool_stats *out);
+
+enum idlesched_worker_state {
+  IDLESCHED_WORKER_ABSENT, /* it has no thread */
+  IDLESCHED_WORKER_STARTING,
+  IDLESCHED_WORKER_RUNNING,
+  IDLESCHED_WORKER_PARKED,
+  IDLESCHED_WORKER_RELEASING,
+  IDLESCHED_WORKER_EXITING
+};
+
+typedef struct idlesched_worker_row {
+  unsigned index;
+  enum idlesched_worker_state state;
+  bool has_released;               /* since its last job */
+  uint64_t live_bytes, dead_bytes; /* as idlesched_worker_set_memory() was told */
+} idlesched_worker_row;
+
+/* One row for each worker, at most rows_max; returns workers_max. */
+IDLESCHED_API unsigned idlesched_pool_workers_read(idlesched_pool *pool, idlesched_worker_row *rows,
+                                                   unsigned rows_max);
 
 /* One invariant that does not hold, with the two numbers that should be equal. */
 typedef struct idlesched_finding {
@@ -430,6 +569,49 @@ typedef struct idlesched_audit {
  * Costs a few ns per worker under the pool's lock.
  */
 IDLESCHED_API unsigned idlesched_pool_audit(idlesched_pool *pool, idlesched_audit *out);
+
+/* -------------------------------------------------------------------- pressure */
+
+/*
+ * A watcher that releases every pool at once when the kernel says that memory is short: when
+ * threads of the system, or of the process's cgroup, have stalled for it.  One for the
+ * process; a thread of its own that sleeps until then.
+ */
+typedef struct idlesched_pressure_config {
+  /* Stalled for so long within a window: then it releases.  Default 100 ms of 1 s; the kernel
+   * takes windows of 0.5 to 10 s. */
+  uint64_t stall_ns, window_ns;
+  /* Releases are so far apart at least, as long as the pressure lasts.  Default 10 s. */
+  uint64_t cooldown_ns;
+  /* For each release, as of idlesched_release().  Default 1 s. */
+  uint64_t timeout_ns;
+  /* Whose pressure: a file as of the kernel's PSI.  Default: the own cgroup's
+   * memory.pressure, else /proc/pressure/memory. */
+  const char *path;
+} idlesched_pressure_config;
+
+/*
+ * Start to watch.  NULL for all defaults.
+ *
+ *   -EALREADY  it is being watched
+ *   -ENOTSUP   the kernel has no such file (CONFIG_PSI, cgroup v2), or takes no triggers
+ *   -EACCES, -EAGAIN, -EMFILE, -ENOMEM, ...  the system refuses the file or a thread
+ *   -EINVAL    a time is out of its range
+ */
+IDLESCHED_API int idlesched_pressure_start(const idlesched_pressure_config *config);
+/* Stop; returns when the thread has ended, after the release that is under way.  Does nothing
+ * when nothing is watched. */
+IDLESCHED_API void idlesched_pressure_stop(void);
+
+typedef struct idlesched_pressure_stats {
+  bool is_watching;
+  char path[256];          /* of the file; "" when nothing is watched */
+  uint64_t events_count;   /* times that the kernel told */
+  uint64_t releases_count; /* that followed; the others came within the cooldown */
+  uint64_t returned_bytes; /* by those releases */
+} idlesched_pressure_stats;
+
+IDLESCHED_API void idlesched_pressure_stats_read(idlesched_pressure_stats *out);
 
 /* ------------------------------------------------------------------------ jobs */
 
