@@ -22,6 +22,30 @@ static void check_released_in_time(void) {
   }
 }
 
+/* ----------------------------------------------- one of those who share a window leaves */
+
+/* The holder sleeps until the last of them is due, and need not be woken when that one goes. */
+static void one_of_a_window_leaves(void *context) {
+  (void)context;
+  const uint64_t leaves_ns = PASS_DELAY_NS - STEP_NS + sim_choose(6, "leaves") * STEP_NS;
+  pass_make_pool(0, IDLESCHED_NEVER);
+  pass_park_at((const uint64_t[]){ 0, STEP_NS, 4 * STEP_NS });
+  pass_sleep_until(leaves_ns);
+  idlesched_worker_retire(sim_worker(pass_pool, 2));
+  pass_sleep_until(PASS_DELAY_NS + PASS_WINDOW_NS + 1);
+  check_released_in_time();
+  SIM_CHECK_RELATION(pass_released_ns(0), <=, PASS_DELAY_NS + 4 * STEP_NS);
+  sim_pool_finish(pass_pool);
+}
+
+SPEC(who_shares_a_window_may_leave,
+     "A1 N2 C18 one of those who share a pass retires before it: the others have theirs in time") {
+  struct sim_plan plan = { .name = "leaves the window",
+                           .scenario = one_of_a_window_leaves,
+                           .bound = 1 };
+  sim_spec_exhaust(&plan);
+}
+
 /* ------------------------------------------------- the holder is called away */
 
 static bool is_hostile;

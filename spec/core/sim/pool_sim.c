@@ -41,17 +41,31 @@ static bool is_wake_left(const struct ids_group *group) {
   return false;
 }
 
-/* A pass is due some time, a worker is parked, and none will wake up for it. */
-static bool is_timer_left(const struct ids_group *group, bool has_states) {
-  uint64_t at_ns = ids_pass_at_ns_locked(group);
-  if (at_ns == IDS_NEVER || group->is_passing || group->in_state_count[IDS_WORKER_PARKED] == 0)
+/* When the first of those that wait for a pass has its release time. */
+static uint64_t first_due_ns(const struct ids_group *group) {
+  uint64_t first_ns = group->owes_purge ? group->owed_since_ns : IDS_NEVER;
+  for (unsigned i = 0; i < group->config.workers_max; i++) {
+    const struct ids_worker *worker = &group->workers[i];
+    if (worker->awaits_pass && worker->state == IDS_WORKER_PARKED && !worker->has_ticket &&
+        !worker->is_retiring)
+      first_ns = ids_earlier_ns(first_ns, worker->release_at_ns);
+  }
+  return first_ns;
+}
+
+/* A pass is due some time, a worker is parked, and none will wake up for it in time.  Its
+ * holder may sleep to the end of the window for somebody who was to be in it, and has left
+ * since, or has a state and is done with that. */
+static bool is_timer_left(const struct ids_group *group) {
+  if (ids_pass_at_ns_locked(group) == IDS_NEVER || group->is_passing ||
+      group->in_state_count[IDS_WORKER_PARKED] == 0)
     return false;
-  const struct ids_worker *holder = group->timer_holder;
-  /* It may still wait for a worker that had a state to collect, and is done with that. */
   uint64_t window_ns = ids_earlier_ns(50 * IDS_MS, group->config.idle_release_ns);
-  if (has_states)
-    at_ns = ids_after_ns(at_ns, window_ns);
-  return holder == NULL || holder->sleeps_until_ns > at_ns;
+  uint64_t last_ns = ids_after_ns(first_due_ns(group), window_ns);
+  if (group->later_count > 0)
+    last_ns = ids_earlier_ns(last_ns, group->later_at_ns[0]);
+  const struct ids_worker *holder = group->timer_holder;
+  return holder == NULL || holder->sleeps_until_ns > last_ns;
 }
 
 static bool is_stuck(void *context) {
@@ -59,8 +73,7 @@ static bool is_stuck(void *context) {
   if (pool == NULL || pool->group.fork_generation != ids_fork_generation() ||
       sim_is_locked(&pool->group.lock))
     return false;
-  return is_work_left(&pool->group) || is_wake_left(&pool->group) ||
-         is_timer_left(&pool->group, pool->hooks.collect != NULL);
+  return is_work_left(&pool->group) || is_wake_left(&pool->group) || is_timer_left(&pool->group);
 }
 
 static void watch(idlesched_pool *pool) {
