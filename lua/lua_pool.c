@@ -16,13 +16,13 @@
 #define WORKERS_MOST 1024
 
 struct pool {
-  idlesched_pool *core;   /* NULL until it was made, and after __gc */
-  struct lids_home *home; /* outlives the workers */
+  struct lids_job_pool jobs; /* first: see lua_job.h */
+  struct lids_home *home;    /* outlives the workers */
 };
 
 static struct pool *check_pool(lua_State *L) {
   struct pool *self = luaL_checkudata(L, 1, POOL_TYPE);
-  luaL_argcheck(L, self->core != NULL, 1,
+  luaL_argcheck(L, self->jobs.core != NULL, 1,
                 "the pool is gone: it was not made, or its Lua state ends");
   return self;
 }
@@ -74,7 +74,7 @@ int lids_pool_new(lua_State *L) {
   config.hooks = (idlesched_worker_hooks){ .collect = lids_state_collect,
                                            .stop = lids_state_stop,
                                            .context = self->home };
-  int status = idlesched_pool_create(&self->core, &config);
+  int status = idlesched_pool_create(&self->jobs.core, &config);
   if (status != 0)
     return lids_push_status(L, status);
   lua_pushvalue(L, handle);
@@ -86,13 +86,13 @@ int lids_pool_new(lua_State *L) {
 /* pool:submit(fn, ...) -> job | nil, "closed" | nil, message, number */
 static int pool_submit(lua_State *L) {
   struct pool *self = check_pool(L);
-  return lids_job_submit(L, self->core, self->home);
+  return lids_job_submit(L, self->jobs.core, self->home);
 }
 
 /* pool:wait(timeout?) -> true | nil, "timeout": until no job is queued or running */
 static int pool_wait(lua_State *L) {
   struct pool *self = check_pool(L);
-  return lids_push_status(L, idlesched_pool_wait(self->core, lids_check_timeout_ns(L, 2)));
+  return lids_push_status(L, idlesched_pool_wait(self->jobs.core, lids_check_timeout_ns(L, 2)));
 }
 
 /* pool:start_workers(count?) -> true | nil, message, number: threads ahead of jobs */
@@ -102,7 +102,7 @@ static int pool_start_workers(lua_State *L) {
   if (count < 0 || count > WORKERS_MOST)
     luaL_argerror(L, 2,
                   lua_pushfstring(L, "0 to %d workers expected, got %I", WORKERS_MOST, count));
-  return lids_push_status(L, idlesched_pool_start_workers(self->core, (unsigned)count));
+  return lids_push_status(L, idlesched_pool_start_workers(self->jobs.core, (unsigned)count));
 }
 
 /* ----------------------------------------------------------------- release */
@@ -126,7 +126,7 @@ static int pool_release(lua_State *L) {
   collect_fully(L);
 
   idlesched_release_report report;
-  int status = idlesched_pool_release(self->core, timeout_ns, &report);
+  int status = idlesched_pool_release(self->jobs.core, timeout_ns, &report);
   if (status != 0 && status != -ETIMEDOUT)
     return lids_push_status(L, status);
   lua_createtable(L, 0, 8);
@@ -173,7 +173,7 @@ static void push_job_numbers(lua_State *L, const idlesched_pool_stats *stats) {
 static int pool_stats(lua_State *L) {
   struct pool *self = check_pool(L);
   idlesched_pool_stats stats;
-  idlesched_pool_stats_read(self->core, &stats);
+  idlesched_pool_stats_read(self->jobs.core, &stats);
   lua_createtable(L, 0, 12);
   push_worker_numbers(L, &stats);
   lua_setfield(L, -2, "workers");
@@ -196,7 +196,7 @@ static int pool_stats(lua_State *L) {
 static int pool_active(lua_State *L) {
   struct pool *self = check_pool(L);
   idlesched_pool_stats stats;
-  idlesched_pool_stats_read(self->core, &stats);
+  idlesched_pool_stats_read(self->jobs.core, &stats);
   lua_pushinteger(L, stats.active);
   return 1;
 }
@@ -205,7 +205,7 @@ static int pool_active(lua_State *L) {
 static int pool_audit(lua_State *L) {
   struct pool *self = check_pool(L);
   idlesched_audit audit;
-  unsigned broken_count = idlesched_pool_audit(self->core, &audit);
+  unsigned broken_count = idlesched_pool_audit(self->jobs.core, &audit);
   lua_pushboolean(L, broken_count == 0);
   if (broken_count == 0)
     return 1;
@@ -226,7 +226,7 @@ static int pool_audit(lua_State *L) {
 static int pool_tostring(lua_State *L) {
   struct pool *self = check_pool(L);
   idlesched_pool_stats stats;
-  idlesched_pool_stats_read(self->core, &stats);
+  idlesched_pool_stats_read(self->jobs.core, &stats);
   lua_pushfstring(L, "idlesched.pool: %s (%d of %d workers have a thread, %d active, %I queued)",
                   self->home->pool_name, (int)stats.threads, (int)stats.workers_max,
                   (int)stats.active, (lua_Integer)stats.jobs_queued);
@@ -246,7 +246,7 @@ static int pool_close(lua_State *L) {
   static const char *const names[] = { "mode", "timeout", NULL };
   struct pool *self = luaL_checkudata(L, 1, POOL_TYPE);
   lids_check_options(L, 2, names);
-  if (self->core == NULL) /* collected with its Lua state: closed, and more */
+  if (self->jobs.core == NULL) /* collected with its Lua state: closed, and more */
     return lids_push_status(L, 0);
   const char *mode = lids_option_string(L, 2, "mode", "drain");
   bool drains = strcmp(mode, "drain") == 0;
@@ -255,13 +255,15 @@ static int pool_close(lua_State *L) {
       L, 2, lua_pushfstring(L, "option 'mode': 'drain' or 'cancel' expected, got '%s'", mode));
   uint64_t timeout_ns = at_once(lids_option_duration_ns(L, 2, "timeout", 2 * IDLESCHED_S));
   return lids_push_status(
-    L, idlesched_pool_close(self->core, drains ? IDLESCHED_CLOSE_DRAIN : IDLESCHED_CLOSE_CANCEL,
-                            timeout_ns, NULL));
+    L,
+    idlesched_pool_close(self->jobs.core, drains ? IDLESCHED_CLOSE_DRAIN : IDLESCHED_CLOSE_CANCEL,
+                         timeout_ns, NULL));
 }
 
 /* The end of a <close> variable: what is queued is dropped, 2 s for what runs. */
 static int pool_leave_scope(lua_State *L) {
-  (void)idlesched_pool_close(check_pool(L)->core, IDLESCHED_CLOSE_CANCEL, 2 * IDLESCHED_S, NULL);
+  (void)idlesched_pool_close(check_pool(L)->jobs.core, IDLESCHED_CLOSE_CANCEL, 2 * IDLESCHED_S,
+                             NULL);
   return 0;
 }
 
@@ -271,11 +273,11 @@ static int pool_leave_scope(lua_State *L) {
  */
 static int pool_gc(lua_State *L) {
   struct pool *self = luaL_checkudata(L, 1, POOL_TYPE);
-  idlesched_pool *core = self->core;
+  idlesched_pool *core = self->jobs.core;
   if (core != NULL)
     (void)idlesched_pool_close(core, IDLESCHED_CLOSE_CANCEL, 2 * IDLESCHED_S, NULL);
   bool is_left_behind = core != NULL && count_threads(core) > 0;
-  self->core = NULL;
+  self->jobs.core = NULL;
   idlesched_pool_destroy(core);
   if (is_left_behind)
     return 0;
