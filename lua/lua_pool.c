@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "lua_job.h"
+#include "lua_report.h"
 #include "lua_state.h"
 #include "lua_util.h"
 
@@ -18,13 +19,40 @@
 struct pool {
   struct lids_job_pool jobs; /* first: see lua_job.h */
   struct lids_home *home;    /* outlives the workers */
+  uint64_t idle_release_ns;  /* as in the configuration */
 };
+
+/* Key in the registry of the table whose weak keys are this state's pools. */
+static const char pools_key;
 
 static struct pool *check_pool(lua_State *L) {
   struct pool *self = luaL_checkudata(L, 1, POOL_TYPE);
   luaL_argcheck(L, self->jobs.core != NULL, 1,
                 "the pool is gone: it was not made, or its Lua state ends");
   return self;
+}
+
+bool lids_pool_view(lua_State *L, int index, struct lids_pool_view *out) {
+  const struct pool *self = luaL_testudata(L, index, POOL_TYPE);
+  if (self == NULL || self->jobs.core == NULL)
+    return false;
+  *out = (struct lids_pool_view){ .core = self->jobs.core,
+                                  .name = self->home->pool_name,
+                                  .idle_release_ns = self->idle_release_ns };
+  return true;
+}
+
+void lids_pools_push(lua_State *L) {
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &pools_key);
+}
+
+static void open_pools(lua_State *L) {
+  lua_newtable(L);
+  lua_createtable(L, 0, 1);
+  lua_pushliteral(L, "k");
+  lua_setfield(L, -2, "__mode");
+  lua_setmetatable(L, -2);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &pools_key);
 }
 
 /* --------------------------------------------------------------------- new */
@@ -77,6 +105,11 @@ int lids_pool_new(lua_State *L) {
   int status = idlesched_pool_create(&self->jobs.core, &config);
   if (status != 0)
     return lids_push_status(L, status);
+  self->idle_release_ns = config.idle_release_ns;
+  lids_pools_push(L);
+  lua_pushvalue(L, handle);
+  lua_pushboolean(L, true);
+  lua_rawset(L, -3);
   lua_pushvalue(L, handle);
   return 1;
 }
@@ -107,40 +140,19 @@ static int pool_start_workers(lua_State *L) {
 
 /* ----------------------------------------------------------------- release */
 
-/* A full collection leaves half of the string table, and what has a finaliser. */
-static void collect_fully(lua_State *L) {
-  int before, after = lua_gc(L, LUA_GCCOUNT);
-  do {
-    before = after;
-    lua_gc(L, LUA_GCCOLLECT);
-    after = lua_gc(L, LUA_GCCOUNT);
-  } while (after < before);
-}
-
 /* pool:release{timeout = 1} -> report: see the types for its fields */
 static int pool_release(lua_State *L) {
   static const char *const names[] = { "timeout", NULL };
   struct pool *self = check_pool(L);
   lids_check_options(L, 2, names);
   uint64_t timeout_ns = at_once(lids_option_duration_ns(L, 2, "timeout", IDLESCHED_S));
-  collect_fully(L);
+  lids_collect_fully(L);
 
   idlesched_release_report report;
   int status = idlesched_pool_release(self->jobs.core, timeout_ns, &report);
   if (status != 0 && status != -ETIMEDOUT)
     return lids_push_status(L, status);
-  lua_createtable(L, 0, 8);
-  lids_set_integer(L, "visited", report.visited_count);
-  lids_set_integer(L, "missed", report.missed_count);
-  lids_set_integer(L, "before", report.anonymous_before_bytes);
-  lids_set_integer(L, "after", report.anonymous_after_bytes);
-  lids_set_integer(L, "returned", report.returned_bytes);
-  lua_pushnumber(L, lids_seconds(report.time_ns));
-  lua_setfield(L, -2, "time");
-  lua_pushboolean(L, status == 0);
-  lua_setfield(L, -2, "complete");
-  lua_pushstring(L, idlesched_allocator());
-  lua_setfield(L, -2, "allocator");
+  lids_report_push(L, &report, status);
   return 1;
 }
 
@@ -301,4 +313,5 @@ static const luaL_Reg metamethods[] = {
 
 void lids_pool_open(lua_State *L) {
   lids_class(L, POOL_TYPE, methods, metamethods);
+  open_pools(L);
 }
