@@ -238,7 +238,8 @@ struct ids_group {
   uint64_t owed_since_ns;              /* L  release time of the first of them; while owes_purge */
   unsigned later_count;                /* L  later passes that are due, the first one first */
   uint64_t later_at_ns[IDS_LATER_MAX]; /* L */
-  struct ids_group_counters counters;  /* L */
+  uint64_t freed_again_at_ns;         /* L  until then a thread that freed leaves the purge alone */
+  struct ids_group_counters counters; /* L */
 };
 
 /* A ticket just given, to be delivered after the lock is dropped. */

@@ -87,7 +87,10 @@ void ids_host_thread_park_begin(idlesched_thread *self) {
 }
 
 void ids_host_thread_park_end(idlesched_thread *self) {
-  ids_assert(self != NULL && ids_tls_get(IDS_TLS_HOST_THREAD) == self);
+  ids_assert(self != NULL);
+#ifdef IDS_PARANOID
+  ids_assert(ids_tls_get(IDS_TLS_HOST_THREAD) == self);
+#endif
   while (!ids_store_if_equal(&self->state_, PARKED, RUNNING)) {
     ids_assert(ids_load_acquire(&self->state_) != RUNNING);
     if (!is_listed(self)) {

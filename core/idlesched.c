@@ -253,6 +253,12 @@ int idlesched_pool_release(idlesched_pool *pool, uint64_t timeout_ns,
   return ids_release_pool(pool, default_ns(timeout_ns, RELEASE_TIMEOUT_DEFAULT_NS), out);
 }
 
+void idlesched_pool_freed(idlesched_pool *pool) {
+  ids_pool_check(pool);
+  if (!is_inherited(pool))
+    ids_pass_freed(&pool->group);
+}
+
 void idlesched_pool_stats_read(idlesched_pool *pool, idlesched_pool_stats *out) {
   ids_pool_check(pool);
   *out = (idlesched_pool_stats){ 0 };

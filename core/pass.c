@@ -157,6 +157,29 @@ void ids_pass_follow_up_locked(struct ids_group *self, uint64_t now_ns) {
   appoint_locked(self);
 }
 
+/* Whether the caller has to purge, as no thread is there to make a pass. */
+static bool note_freed_locked(struct ids_group *self, uint64_t now_ns) {
+  if (self->config.idle_release_ns == IDS_NEVER)
+    return false;
+  follow_up_locked(self, now_ns);
+  if (self->threads_count > 0) {
+    appoint_locked(self);
+    return false;
+  }
+  if (now_ns < self->freed_again_at_ns)
+    return false;
+  self->freed_again_at_ns = ids_after_ns(now_ns, LATER_NS);
+  return true;
+}
+
+void ids_pass_freed(struct ids_group *self) {
+  ids_group_lock(self);
+  bool purges = note_freed_locked(self, ids_now_ns());
+  ids_group_unlock(self);
+  if (purges)
+    ids_heap_purge();
+}
+
 /* --------------------------------------------------------- giving up a heap */
 
 void ids_worker_set_awaits_pass_locked(struct ids_worker *self, bool awaits_pass) {

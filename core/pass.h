@@ -27,6 +27,7 @@
  *   each thread that left: what others freed meanwhile lies free and is given back then,
  *   without claiming anybody.  They are at least a window apart: one that would come
  *   sooner is put off.  With idle_release never, visits and leaving threads have none.
+ *   Others can ask for one: what they freed long after a pass would else wait for the next.
  *
  * The pass
  *
@@ -57,6 +58,13 @@ void ids_pass_wakes_locked(struct ids_worker *self);
 void ids_pass_hand_over_locked(struct ids_worker *self);
 /* Memory may be freed for a while after this moment: a later pass looks after it. */
 void ids_pass_follow_up_locked(struct ids_group *self, uint64_t now_ns);
+
+/*
+ * The calling thread has freed much into heaps of others: a later pass looks after it.
+ * Without a thread that could make it, the caller purges, at most once in 0.9 s: what it
+ * frees meanwhile waits for its next call, or for a worker that parks.
+ */
+void ids_pass_freed(struct ids_group *self);
 
 /* Heaps have been given up, and whoever did it leaves the purge to the next pass. */
 void ids_pass_owe_purge_locked(struct ids_group *self, uint64_t since_ns);

@@ -127,8 +127,8 @@ struct ids_residency {
 };
 
 /*
- * Read it: 0, or -errno where the system does not tell, and then 0 for what it does not.  Takes 40..120 us, more with
- * many mappings, as the kernel walks the page tables.
+ * Read it: 0, or -errno where the system does not tell, and then 0 for what it does not.
+ * Takes 40..120 us, more with many mappings, as the kernel walks the page tables.
  */
 int ids_residency_read(struct ids_residency *out);
 

@@ -14,6 +14,9 @@
 
 #define JOB_TYPE "idlesched.job"
 
+/* So much freed is worth a pass of the pool's timer. */
+#define FREED_BYTES_TOLD ((size_t)1 << 20)
+
 /* What the job was doing when it failed, for the error's kind. */
 enum phase { UNPACKING, RUNNING, PACKING };
 
@@ -235,11 +238,33 @@ static struct lids_job *check_job(lua_State *L) {
   return handle->job;
 }
 
+/*
+ * Free what the job left, which lies in the heap of the worker that made it: nobody looks
+ * after that heap when the worker has released before, so the pool is told.
+ */
+static void free_output(lua_State *L, struct lids_job *self) {
+  size_t size = lids_message_size(self->output);
+  lids_message_free(self->output);
+  self->output = NULL;
+  lua_getiuservalue(L, 1, HANDLE_POOL);
+  struct lids_job_pool *pool = lua_touserdata(L, -1);
+  lua_pop(L, 1);
+  pool->freed_bytes += size;
+  if (pool->core == NULL || pool->freed_bytes < FREED_BYTES_TOLD)
+    return;
+  pool->freed_bytes = 0;
+  idlesched_pool_freed(pool->core);
+}
+
 static int job_gc(lua_State *L) {
   struct handle *handle = luaL_checkudata(L, 1, JOB_TYPE);
-  if (handle->job != NULL)
-    drop(handle->job);
+  struct lids_job *job = handle->job;
   handle->job = NULL;
+  if (job == NULL)
+    return 0;
+  if (idlesched_job_state_read(&job->core) >= IDLESCHED_JOB_DONE)
+    free_output(L, job);
+  drop(job);
   return 0;
 }
 
@@ -310,10 +335,9 @@ static bool push_outcome(lua_State *L, struct lids_job *self) {
     lids_error_from_message(L, status == LUA_ERRMEM ? "memory" : "transfer");
     return false;
   }
-  lids_message_free(self->output);
-  self->output = NULL;
   lua_pushvalue(L, -1);
   lua_setiuservalue(L, 1, HANDLE_OUTCOME);
+  free_output(L, self);
   return !is_error;
 }
 

@@ -11,6 +11,12 @@
 
 #include "lua_state.h"
 
+/* What a pool object begins with: what its jobs' handles need of it. */
+struct lids_job_pool {
+  idlesched_pool *core; /* NULL until it was made, and after __gc */
+  size_t freed_bytes;   /* of results, by the state that the pool belongs to, since it told */
+};
+
 void lids_job_open(lua_State *L);
 
 /*

@@ -11,6 +11,7 @@
 #include "lua_guard.h"
 #include "lua_job.h"
 #include "lua_pool.h"
+#include "lua_release.h"
 #include "lua_util.h"
 #include "lua_value.h"
 
@@ -76,17 +77,13 @@ static int module_allocator(lua_State *L) {
 }
 
 static const luaL_Reg functions[] = {
-  { "pool", lids_pool_new },
-  { "eager_purge", lids_guard_eager_purge },
-  { "thread_idle", module_thread_idle },
-  { "retire", module_retire },
-  { "memory", module_memory },
-  { "cpus", module_cpus },
-  { "now", module_now },
-  { "sleep", module_sleep },
-  { "is_error", module_is_error },
-  { "allocator", module_allocator },
-  { NULL, NULL },
+  { "pool", lids_pool_new },         { "eager_purge", lids_guard_eager_purge },
+  { "release", lids_release },       { "purge_all", lids_purge_all },
+  { "explain", lids_explain },       { "thread_idle", module_thread_idle },
+  { "retire", module_retire },       { "memory", module_memory },
+  { "cpus", module_cpus },           { "now", module_now },
+  { "sleep", module_sleep },         { "is_error", module_is_error },
+  { "allocator", module_allocator }, { NULL, NULL },
 };
 
 IDLESCHED_API int luaopen_idlesched(lua_State *L) {

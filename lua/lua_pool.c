@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "lua_job.h"
+#include "lua_report.h"
 #include "lua_state.h"
 #include "lua_util.h"
 
@@ -16,15 +17,42 @@
 #define WORKERS_MOST 1024
 
 struct pool {
-  idlesched_pool *core;   /* NULL until it was made, and after __gc */
-  struct lids_home *home; /* outlives the workers */
+  struct lids_job_pool jobs; /* first: see lua_job.h */
+  struct lids_home *home;    /* outlives the workers */
+  uint64_t idle_release_ns;  /* as in the configuration */
 };
+
+/* Key in the registry of the table whose weak keys are this state's pools. */
+static const char pools_key;
 
 static struct pool *check_pool(lua_State *L) {
   struct pool *self = luaL_checkudata(L, 1, POOL_TYPE);
-  luaL_argcheck(L, self->core != NULL, 1,
+  luaL_argcheck(L, self->jobs.core != NULL, 1,
                 "the pool is gone: it was not made, or its Lua state ends");
   return self;
+}
+
+bool lids_pool_view(lua_State *L, int index, struct lids_pool_view *out) {
+  const struct pool *self = luaL_testudata(L, index, POOL_TYPE);
+  if (self == NULL || self->jobs.core == NULL)
+    return false;
+  *out = (struct lids_pool_view){ .core = self->jobs.core,
+                                  .name = self->home->pool_name,
+                                  .idle_release_ns = self->idle_release_ns };
+  return true;
+}
+
+void lids_pools_push(lua_State *L) {
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &pools_key);
+}
+
+static void open_pools(lua_State *L) {
+  lua_newtable(L);
+  lua_createtable(L, 0, 1);
+  lua_pushliteral(L, "k");
+  lua_setfield(L, -2, "__mode");
+  lua_setmetatable(L, -2);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &pools_key);
 }
 
 /* --------------------------------------------------------------------- new */
@@ -74,9 +102,14 @@ int lids_pool_new(lua_State *L) {
   config.hooks = (idlesched_worker_hooks){ .collect = lids_state_collect,
                                            .stop = lids_state_stop,
                                            .context = self->home };
-  int status = idlesched_pool_create(&self->core, &config);
+  int status = idlesched_pool_create(&self->jobs.core, &config);
   if (status != 0)
     return lids_push_status(L, status);
+  self->idle_release_ns = config.idle_release_ns;
+  lids_pools_push(L);
+  lua_pushvalue(L, handle);
+  lua_pushboolean(L, true);
+  lua_rawset(L, -3);
   lua_pushvalue(L, handle);
   return 1;
 }
@@ -86,13 +119,13 @@ int lids_pool_new(lua_State *L) {
 /* pool:submit(fn, ...) -> job | nil, "closed" | nil, message, number */
 static int pool_submit(lua_State *L) {
   struct pool *self = check_pool(L);
-  return lids_job_submit(L, self->core, self->home);
+  return lids_job_submit(L, self->jobs.core, self->home);
 }
 
 /* pool:wait(timeout?) -> true | nil, "timeout": until no job is queued or running */
 static int pool_wait(lua_State *L) {
   struct pool *self = check_pool(L);
-  return lids_push_status(L, idlesched_pool_wait(self->core, lids_check_timeout_ns(L, 2)));
+  return lids_push_status(L, idlesched_pool_wait(self->jobs.core, lids_check_timeout_ns(L, 2)));
 }
 
 /* pool:start_workers(count?) -> true | nil, message, number: threads ahead of jobs */
@@ -102,20 +135,10 @@ static int pool_start_workers(lua_State *L) {
   if (count < 0 || count > WORKERS_MOST)
     luaL_argerror(L, 2,
                   lua_pushfstring(L, "0 to %d workers expected, got %I", WORKERS_MOST, count));
-  return lids_push_status(L, idlesched_pool_start_workers(self->core, (unsigned)count));
+  return lids_push_status(L, idlesched_pool_start_workers(self->jobs.core, (unsigned)count));
 }
 
 /* ----------------------------------------------------------------- release */
-
-/* A full collection leaves half of the string table, and what has a finaliser. */
-static void collect_fully(lua_State *L) {
-  int before, after = lua_gc(L, LUA_GCCOUNT);
-  do {
-    before = after;
-    lua_gc(L, LUA_GCCOLLECT);
-    after = lua_gc(L, LUA_GCCOUNT);
-  } while (after < before);
-}
 
 /* pool:release{timeout = 1} -> report: see the types for its fields */
 static int pool_release(lua_State *L) {
@@ -123,24 +146,13 @@ static int pool_release(lua_State *L) {
   struct pool *self = check_pool(L);
   lids_check_options(L, 2, names);
   uint64_t timeout_ns = at_once(lids_option_duration_ns(L, 2, "timeout", IDLESCHED_S));
-  collect_fully(L);
+  lids_collect_fully(L);
 
   idlesched_release_report report;
-  int status = idlesched_pool_release(self->core, timeout_ns, &report);
+  int status = idlesched_pool_release(self->jobs.core, timeout_ns, &report);
   if (status != 0 && status != -ETIMEDOUT)
     return lids_push_status(L, status);
-  lua_createtable(L, 0, 8);
-  lids_set_integer(L, "visited", report.visited_count);
-  lids_set_integer(L, "missed", report.missed_count);
-  lids_set_integer(L, "before", report.anonymous_before_bytes);
-  lids_set_integer(L, "after", report.anonymous_after_bytes);
-  lids_set_integer(L, "returned", report.returned_bytes);
-  lua_pushnumber(L, lids_seconds(report.time_ns));
-  lua_setfield(L, -2, "time");
-  lua_pushboolean(L, status == 0);
-  lua_setfield(L, -2, "complete");
-  lua_pushstring(L, idlesched_allocator());
-  lua_setfield(L, -2, "allocator");
+  lids_report_push(L, &report, status);
   return 1;
 }
 
@@ -173,7 +185,7 @@ static void push_job_numbers(lua_State *L, const idlesched_pool_stats *stats) {
 static int pool_stats(lua_State *L) {
   struct pool *self = check_pool(L);
   idlesched_pool_stats stats;
-  idlesched_pool_stats_read(self->core, &stats);
+  idlesched_pool_stats_read(self->jobs.core, &stats);
   lua_createtable(L, 0, 12);
   push_worker_numbers(L, &stats);
   lua_setfield(L, -2, "workers");
@@ -196,7 +208,7 @@ static int pool_stats(lua_State *L) {
 static int pool_active(lua_State *L) {
   struct pool *self = check_pool(L);
   idlesched_pool_stats stats;
-  idlesched_pool_stats_read(self->core, &stats);
+  idlesched_pool_stats_read(self->jobs.core, &stats);
   lua_pushinteger(L, stats.active);
   return 1;
 }
@@ -205,7 +217,7 @@ static int pool_active(lua_State *L) {
 static int pool_audit(lua_State *L) {
   struct pool *self = check_pool(L);
   idlesched_audit audit;
-  unsigned broken_count = idlesched_pool_audit(self->core, &audit);
+  unsigned broken_count = idlesched_pool_audit(self->jobs.core, &audit);
   lua_pushboolean(L, broken_count == 0);
   if (broken_count == 0)
     return 1;
@@ -226,7 +238,7 @@ static int pool_audit(lua_State *L) {
 static int pool_tostring(lua_State *L) {
   struct pool *self = check_pool(L);
   idlesched_pool_stats stats;
-  idlesched_pool_stats_read(self->core, &stats);
+  idlesched_pool_stats_read(self->jobs.core, &stats);
   lua_pushfstring(L, "idlesched.pool: %s (%d of %d workers have a thread, %d active, %I queued)",
                   self->home->pool_name, (int)stats.threads, (int)stats.workers_max,
                   (int)stats.active, (lua_Integer)stats.jobs_queued);
@@ -246,7 +258,7 @@ static int pool_close(lua_State *L) {
   static const char *const names[] = { "mode", "timeout", NULL };
   struct pool *self = luaL_checkudata(L, 1, POOL_TYPE);
   lids_check_options(L, 2, names);
-  if (self->core == NULL) /* collected with its Lua state: closed, and more */
+  if (self->jobs.core == NULL) /* collected with its Lua state: closed, and more */
     return lids_push_status(L, 0);
   const char *mode = lids_option_string(L, 2, "mode", "drain");
   bool drains = strcmp(mode, "drain") == 0;
@@ -255,13 +267,15 @@ static int pool_close(lua_State *L) {
       L, 2, lua_pushfstring(L, "option 'mode': 'drain' or 'cancel' expected, got '%s'", mode));
   uint64_t timeout_ns = at_once(lids_option_duration_ns(L, 2, "timeout", 2 * IDLESCHED_S));
   return lids_push_status(
-    L, idlesched_pool_close(self->core, drains ? IDLESCHED_CLOSE_DRAIN : IDLESCHED_CLOSE_CANCEL,
-                            timeout_ns, NULL));
+    L,
+    idlesched_pool_close(self->jobs.core, drains ? IDLESCHED_CLOSE_DRAIN : IDLESCHED_CLOSE_CANCEL,
+                         timeout_ns, NULL));
 }
 
 /* The end of a <close> variable: what is queued is dropped, 2 s for what runs. */
 static int pool_leave_scope(lua_State *L) {
-  (void)idlesched_pool_close(check_pool(L)->core, IDLESCHED_CLOSE_CANCEL, 2 * IDLESCHED_S, NULL);
+  (void)idlesched_pool_close(check_pool(L)->jobs.core, IDLESCHED_CLOSE_CANCEL, 2 * IDLESCHED_S,
+                             NULL);
   return 0;
 }
 
@@ -271,11 +285,11 @@ static int pool_leave_scope(lua_State *L) {
  */
 static int pool_gc(lua_State *L) {
   struct pool *self = luaL_checkudata(L, 1, POOL_TYPE);
-  idlesched_pool *core = self->core;
+  idlesched_pool *core = self->jobs.core;
   if (core != NULL)
     (void)idlesched_pool_close(core, IDLESCHED_CLOSE_CANCEL, 2 * IDLESCHED_S, NULL);
   bool is_left_behind = core != NULL && count_threads(core) > 0;
-  self->core = NULL;
+  self->jobs.core = NULL;
   idlesched_pool_destroy(core);
   if (is_left_behind)
     return 0;
@@ -299,4 +313,5 @@ static const luaL_Reg metamethods[] = {
 
 void lids_pool_open(lua_State *L) {
   lids_class(L, POOL_TYPE, methods, metamethods);
+  open_pools(L);
 }

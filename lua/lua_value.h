@@ -85,5 +85,7 @@ int lids_value_unpack_call(lua_State *L, const struct lids_message *message);
 
 /* On any thread; NULL is fine. */
 void lids_message_free(struct lids_message *message);
+/* Bytes of it; 0 for NULL. */
+size_t lids_message_size(const struct lids_message *message);
 
 #endif

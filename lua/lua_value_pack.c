@@ -448,3 +448,7 @@ struct lids_message *lids_value_pack(lua_State *L, int first,
 void lids_message_free(struct lids_message *message) {
   idlesched_free(message);
 }
+
+size_t lids_message_size(const struct lids_message *message) {
+  return message == NULL ? 0 : message->size;
+}

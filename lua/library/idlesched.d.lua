@@ -24,6 +24,26 @@ function idlesched.pool(options) end
 ---@nodiscard
 function idlesched.eager_purge() end
 
+---Release now, in every pool of the process or in some: collects this Lua state, has every
+---worker that has a thread tidy its heap and Lua state, and purges, also while a guard is
+---held; the C library's heap is trimmed. Starts no thread, runs no job. In a job its own
+---worker counts as the caller. Waits for busy workers, by default for 1 s in all.
+---@param options? { timeout?: number|false, pools?: idlesched.Pool[] } timeout in seconds
+---@return idlesched.ReleaseReport
+function idlesched.release(options) end
+
+---Give back what is free now in the whole process, down to the smallest range; visits no
+---worker. Collects this Lua state first.
+---@return idlesched.ReleaseReport
+function idlesched.purge_all() end
+
+---Why is my memory not back? In words, for people: where the process's memory is, and a line
+---for each reason that keeps some of it. Takes as long as idlesched.memory().
+---@return string? text nil where the system does not tell
+---@return string? message
+---@return integer? errno
+function idlesched.explain() end
+
 ---The calling thread is about to be idle: release what its heap has cached.
 function idlesched.thread_idle() end
 
@@ -167,11 +187,31 @@ function Guard:close() end
 ---@field returned integer bytes by which the process's anonymous memory fell
 ---@field before integer bytes of anonymous memory before
 ---@field after integer bytes of anonymous memory after
+---@field pools integer pools that were looked at
 ---@field visited integer workers that have released
----@field missed integer workers that were busy; they release when next parked
+---@field missed integer workers that have not; they release when next parked:
+---@field missed_running integer they ran a job,
+---@field missed_starting integer or their thread was starting
+---@field missed_exiting integer or ending
+---@field kept idlesched.Kept why the rest is still there; the three add up to `after`
+---@field heaps idlesched.HeapReport[] the allocator, then the C library's beside it
+---@field purge_delay integer ms, without guards; 0 or below is the user's own will
+---@field lifted_guards boolean overrides were put aside for the purge, and are back
 ---@field complete boolean whether none was missed
 ---@field time number seconds that the call took
 ---@field allocator string
+
+---@class idlesched.Kept bytes
+---@field live integer blocks in use
+---@field free integer free blocks, in pages that others still use or that were not collected
+---@field other integer not of these allocators: stacks, data, other heaps
+
+---@class idlesched.HeapReport bytes
+---@field name string
+---@field before integer what it had in memory before
+---@field after integer and after
+---@field live integer after: in use
+---@field free integer after: the rest of it
 
 ---@class idlesched.WorkerStats
 ---@field max integer most threads at a time

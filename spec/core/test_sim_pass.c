@@ -275,6 +275,82 @@ SPEC(a_visit_has_its_later_pass,
   sim_spec_exhaust(&plan);
 }
 
+/* ------------------------------------------------- what is freed long after a release */
+
+/* Every pass that would come by itself is over by then. */
+#define LONG_AFTER_NS (5 * IDS_S)
+
+static void freed_long_after(void *context) {
+  (void)context;
+  pass_make_pool(sim_choose(2, "workers with a state") * PASS_WORKERS, IDLESCHED_NEVER);
+  pass_park_at((const uint64_t[]){ 0, 0, 0 });
+  pass_sleep_until(LONG_AFTER_NS);
+  uint64_t passes_count = sim_stats(pass_pool).passes;
+  unsigned early = free_at(LONG_AFTER_NS, 1);
+  idlesched_pool_freed(pass_pool);
+  unsigned late = free_at(LONG_AFTER_NS + 890 * IDS_MS, 2);
+  idlesched_pool_freed(pass_pool);
+  SIM_CHECK(!sim_heap_is_returned(early));
+  pass_sleep_until(LONG_AFTER_NS + IDS_S);
+  SIM_CHECK(sim_heap_is_returned(early));
+  SIM_CHECK(sim_heap_is_returned(late));
+  pass_sleep_until(2 * LONG_AFTER_NS);
+  SIM_CHECK_EQUAL(sim_stats(pass_pool).passes, passes_count + 2);
+  SIM_CHECK_EQUAL(sim_stats(pass_pool).polls, PASS_WORKERS);
+  pass_check_at_rest();
+  sim_pool_finish(pass_pool);
+}
+
+SPEC(freed_long_after_a_release,
+     "N1 who frees long after a release asks for a pass: back within 1 s, and nobody polls") {
+  struct sim_plan plan = { .name = "long after", .scenario = freed_long_after, .bound = 1 };
+  sim_spec_exhaust(&plan);
+}
+
+static void freed_without_a_thread(void *context) {
+  (void)context;
+  pass_make_pool(0, IDS_S);
+  pass_park_at((const uint64_t[]){ 0, 0, 0 });
+  pass_sleep_until(LONG_AFTER_NS);
+  SIM_CHECK_EQUAL(sim_stats(pass_pool).threads, 0);
+  uint64_t purges_count = ids_heap_purges_count();
+  idlesched_pool_freed(pass_pool);
+  SIM_CHECK_EQUAL(ids_heap_purges_count(), purges_count + 1);
+  pass_sleep_until(LONG_AFTER_NS + 890 * IDS_MS);
+  idlesched_pool_freed(pass_pool);
+  SIM_CHECK_EQUAL(ids_heap_purges_count(), purges_count + 1);
+  pass_sleep_until(LONG_AFTER_NS + 900 * IDS_MS);
+  idlesched_pool_freed(pass_pool);
+  SIM_CHECK_EQUAL(ids_heap_purges_count(), purges_count + 2);
+  SIM_CHECK_EQUAL(sim_stats(pass_pool).starts, PASS_WORKERS);
+  sim_pool_finish(pass_pool);
+}
+
+SPEC(freed_when_no_thread_is_left,
+     "N1 without a thread who frees purges by itself, once in 0.9 s, and starts none") {
+  struct sim_plan plan = { .name = "no thread left", .scenario = freed_without_a_thread };
+  sim_spec_exhaust(&plan);
+}
+
+static void freed_and_never_released(void *context) {
+  (void)context;
+  idlesched_pool *pool = SIM_POOL(.workers_max = 1, .idle_release_ns = IDLESCHED_NEVER,
+                                  .idle_exit_ns = IDLESCHED_NEVER);
+  uint64_t purges_count = ids_heap_purges_count();
+  idlesched_pool_freed(pool);
+  sim_work(pool, 0);
+  idlesched_pool_freed(pool);
+  sim_sleep_ns(5 * IDS_S);
+  SIM_CHECK_EQUAL(ids_heap_purges_count(), purges_count);
+  SIM_CHECK_EQUAL(sim_stats(pool).passes, 0);
+  sim_pool_finish(pool);
+}
+
+SPEC(freed_in_a_pool_that_never_releases, "A23 N1 with idle_release never nobody is asked") {
+  struct sim_plan plan = { .name = "never", .scenario = freed_and_never_released };
+  sim_spec_exhaust(&plan);
+}
+
 /* ---------------------------------------------------- a debt made during a purge */
 
 /* Worker 0, which has a state, releases while the purge for the others is under way. */

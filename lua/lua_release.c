@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * lua_release.c - see lua_release.h.
+ */
+#include "lua_release.h"
+
+#include <errno.h>
+#include <lauxlib.h>
+
+#include "idlesched.h"
+#include "lua_pool.h"
+#include "lua_report.h"
+#include "lua_util.h"
+
+/* Field `pools` of the options at 1: pushes an array of the pools' cores, or nothing when
+ * all are meant; then *out_count is 0 and the result NULL. */
+static idlesched_pool *const *check_pools(lua_State *L, unsigned *out_count) {
+  *out_count = 0;
+  if (lua_isnoneornil(L, 1) || lua_getfield(L, 1, "pools") == LUA_TNIL)
+    return NULL;
+  if (!lua_istable(L, -1))
+    luaL_argerror(
+      L, 1,
+      lua_pushfstring(L, "option 'pools': a list of pools expected, got %s", luaL_typename(L, -1)));
+  int list = lua_gettop(L);
+  lua_Integer count = luaL_len(L, list);
+  idlesched_pool **cores = lua_newuserdatauv(L, ((size_t)count + 1) * sizeof(idlesched_pool *), 0);
+  for (lua_Integer i = 1; i <= count; i++) {
+    lua_geti(L, list, i);
+    struct lids_pool_view view;
+    if (!lids_pool_view(L, -1, &view))
+      luaL_argerror(L, 1,
+                    lua_pushfstring(L, "option 'pools': a pool expected at %I, got %s", i,
+                                    luaL_typename(L, -1)));
+    cores[i - 1] = view.core;
+    lua_pop(L, 1);
+  }
+  *out_count = (unsigned)count;
+  return cores;
+}
+
+int lids_release(lua_State *L) {
+  static const char *const names[] = { "timeout", "pools", NULL };
+  lids_check_options(L, 1, names);
+  uint64_t timeout_ns = lids_option_duration_ns(L, 1, "timeout", IDLESCHED_S);
+  if (timeout_ns == 0)
+    timeout_ns = IDLESCHED_AT_ONCE;
+  unsigned count;
+  idlesched_pool *const *pools = check_pools(L, &count);
+  lids_collect_fully(L);
+
+  idlesched_release_report report;
+  int status = pools == NULL ? idlesched_release(timeout_ns, &report)
+                             : idlesched_release_pools(pools, count, timeout_ns, &report);
+  if (status != 0 && status != -ETIMEDOUT)
+    return lids_push_status(L, status);
+  lids_report_push(L, &report, status);
+  return 1;
+}
+
+int lids_purge_all(lua_State *L) {
+  idlesched_release_report report;
+  lids_collect_fully(L);
+  idlesched_purge_all(&report);
+  lids_report_push(L, &report, 0);
+  return 1;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * lua_report.h - what a release found and gave back, as a table.
+ */
+#ifndef LIDS_LUA_REPORT_H
+#define LIDS_LUA_REPORT_H
+
+#include <lua.h>
+
+#include "idlesched.h"
+
+/* Push the report; `status` is that of the release. */
+void lids_report_push(lua_State *L, const idlesched_release_report *report, int status);
+
+/*
+ * What a release begins with: a full collection of the calling state, repeated until its
+ * count stops falling, as one leaves half of the string table, and what has a finaliser.
+ * May run finalisers, and raise what the collector raises.
+ */
+void lids_collect_fully(lua_State *L);
+
+#endif

@@ -1,0 +1,200 @@
+-- SPDX-License-Identifier: MIT
+--
+-- release_spec.lua - releases of the whole process, their report, and the answer in words.
+--
+-- What they give back, as the kernel says: rss_spec.lua.
+
+local idlesched = require("idlesched")
+local here = debug.getinfo(1, "S").source:match("^@(.*/)") or ""
+local support = dofile(here .. "support.lua")
+local await = support.await
+
+-- A job that runs until the file is there.
+local function hold(pool)
+  local path = support.new_path("gate")
+  local job = pool:submit(function(name)
+    local module = require "idlesched"
+    while not io.open(name) do module.sleep(0.001) end
+  end, path)
+  await("the job runs", function() return pool:stats().workers.running > 0 end)
+  return job, function() support.write(path, "") end
+end
+
+local function pool_of(t, options)
+  t.pools = t.pools or {}
+  local pool = assert(idlesched.pool(options))
+  table.insert(t.pools, pool)
+  return pool
+end
+
+describe("release", function()
+  local kept = {}
+
+  after_each(function()
+    for _, pool in ipairs(kept.pools or {}) do
+      pool:close { mode = "cancel" }
+    end
+    kept = {}
+    collectgarbage()
+  end)
+
+  it("B14 N4 visits the workers of every pool, and reports", function()
+    local first = pool_of(kept, { workers = 3, idle_release = false })
+    local second = pool_of(kept, { workers = 2, idle_release = false })
+    first:start_workers()
+    second:start_workers()
+    await("all are parked", function()
+      return first:stats().workers.parked == 3 and second:stats().workers.parked == 2
+    end)
+    local report = idlesched.release()
+    assert.is_true(report.complete)
+    assert.are.equal(5, report.visited)
+    assert.are.equal(0, report.missed)
+    assert.is_true(report.pools >= 2)
+    assert.are.equal(3, first:stats().releases)
+    assert.are.equal(2, second:stats().releases)
+    assert.are.equal(3, first:stats().polls) -- each worker's first: the release gave no ticket
+    assert.are.equal(math.max(0, report.before - report.after), report.returned)
+    assert.are.equal(idlesched.allocator(), report.heaps[1].name)
+    for _, name in ipairs { "live", "free", "other" } do
+      assert.are.equal("integer", math.type(report.kept[name]), name)
+    end
+    assert.is_true(report.time > 0)
+  end)
+
+  it("visits the pools of a list, and no other", function()
+    local first = pool_of(kept, { workers = 1, idle_release = false })
+    local second = pool_of(kept, { workers = 1, idle_release = false })
+    first:start_workers()
+    second:start_workers()
+    local report = idlesched.release { pools = { second, second } }
+    assert.are.equal(1, report.pools)
+    assert.are.equal(1, report.visited)
+    assert.are.equal(0, first:stats().releases)
+    assert.are.equal(1, second:stats().releases)
+    report = idlesched.release { pools = {} }
+    assert.are.equal(0, report.visited)
+  end)
+
+  it("B16 says which workers it missed, and why", function()
+    local pool = pool_of(kept, { workers = 2, idle_release = false })
+    local job, let_go = hold(pool)
+    local report = idlesched.release { timeout = 0.01 }
+    let_go()
+    assert.is_false(report.complete)
+    assert.are.equal(1, report.missed)
+    assert.are.equal(1, report.missed_running)
+    assert.are.equal(0, report.missed_starting + report.missed_exiting)
+    job:result()
+  end)
+
+  it("B15 has nothing to visit without a pool, and starts nothing", function()
+    local pool = pool_of(kept, { workers = 4 })
+    local report = idlesched.release { pools = { pool } }
+    assert.are.equal(0, report.visited)
+    assert.are.equal(0, pool:stats().starts)
+  end)
+
+  it("raises for what is no option, no list and no pool", function()
+    assert.has_error(function() idlesched.release { time = 1 } end)
+    local ok, message = pcall(idlesched.release, { pools = 3 })
+    assert.is_false(ok)
+    assert.is_truthy(message:find("option 'pools': a list of pools expected, got number", 1, true))
+    ok, message = pcall(idlesched.release, { pools = { pool_of(kept, { workers = 1 }), "x" } })
+    assert.is_false(ok)
+    assert.is_truthy(message:find("option 'pools': a pool expected at 2, got string", 1, true))
+  end)
+
+  it("B21 purge_all visits nobody, and reports", function()
+    local pool = pool_of(kept, { workers = 1, idle_release = false })
+    pool:start_workers()
+    local report = idlesched.purge_all()
+    assert.are.equal(0, report.visited)
+    assert.are.equal(0, pool:stats().releases)
+    assert.is_true(report.complete)
+  end)
+
+  it("B27 lifts a guard for its own purge, and says so", function()
+    if support.allocator == "system" then
+      return pending("the system's allocator has no purge delay")
+    end
+    assert.is_false(idlesched.release().lifted_guards)
+    local guard <close> = idlesched.eager_purge()
+    assert.is_true(idlesched.release().lifted_guards)
+    assert.is_true(idlesched.release().lifted_guards) -- and put back
+    guard:close()
+    assert.is_false(idlesched.release().lifted_guards)
+  end)
+end)
+
+describe("what was freed", function()
+  it("N1 asks for a pass when the results of jobs that are dropped are more than 1 MiB", function()
+    local pool <close> = idlesched.pool { workers = 1, idle_release = 0.01, idle_exit = false }
+    local jobs = {}
+    for i = 1, 2 do
+      jobs[i] = pool:submit(function() return ("x"):rep(800 * 1024) end)
+      jobs[i]:wait()
+    end
+    local passes
+    await("the pool is at rest", function()
+      local now = pool:stats().passes
+      local is_same = now == passes and now > 0
+      passes = now
+      idlesched.sleep(1)
+      return is_same
+    end)
+    local wakes = pool:stats().wakes
+    jobs[1] = nil
+    collectgarbage()
+    assert.are.equal(passes, pool:stats().passes)
+    jobs[2]:result() -- what it left is freed when it is read
+    await("there is a pass for it", function() return pool:stats().passes > passes end)
+    assert.are.equal(wakes, pool:stats().wakes)
+  end)
+end)
+
+describe("explain", function()
+  it("N4 says in words where memory is and what keeps it", function()
+    local pool <close> = idlesched.pool { name = "busy", workers = 2, idle_release = false }
+    pool:submit(function() end):wait()
+    local job, let_go = hold(pool)
+    await("one is parked", function() return pool:stats().workers.parked == 1 or
+      pool:stats().workers.threads == 1 end)
+    local text = idlesched.explain()
+    let_go()
+    job:wait()
+    assert.is_truthy(text:find("MiB of private memory", 1, true), text)
+    assert.is_truthy(text:find(idlesched.allocator(), 1, true), text)
+    assert.is_truthy(text:find("pool 'busy': 1 worker run", 1, true), text)
+    pool:wait()
+    await("it is parked", function() return pool:stats().workers.parked > 0 end)
+    assert.is_truthy(idlesched.explain():find("never release: idle_release is false", 1, true))
+  end)
+
+  it("N7 names who holds an option", function()
+    if support.allocator == "system" then
+      return pending("the system's allocator has no options")
+    end
+    local guard <close> = idlesched.eager_purge()
+    local text = idlesched.explain()
+    assert.is_truthy(text:find("release_spec.lua:%d+ holds purge_delay = 0"), text)
+    assert.is_truthy(guard)
+  end)
+
+  it("knows the Lua states' garbage", function()
+    local pool <close> = idlesched.pool { name = "dirty", workers = 1, idle_release = 60 }
+    pool:submit(function()
+      for i = 1, 20000 do _G.last = { i, tostring(i) } end
+      _G.kept = ("x"):rep(1 << 20)
+      collectgarbage("stop")
+      for i = 1, 20000 do _G.last = { i, tostring(i) } end
+    end):result()
+    await("it is parked", function() return pool:stats().workers.parked == 1 end)
+    local text = idlesched.explain()
+    assert.is_truthy(text:find("pool 'dirty': the workers' Lua states hold", 1, true), text)
+    assert.is_truthy(text:find("will release, 60 s after the last job", 1, true), text)
+    assert.is_truthy(text:find("pool 'dirty': %d+%.%d MiB are garbage"), text)
+    pool:release()
+    assert.is_falsy(idlesched.explain():find("are garbage", 1, true))
+  end)
+end)
