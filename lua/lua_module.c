@@ -78,6 +78,8 @@ static int module_allocator(lua_State *L) {
 static const luaL_Reg functions[] = {
   { "pool", lids_pool_new },
   { "eager_purge", lids_guard_eager_purge },
+  { "option", lids_guard_option },
+  { "options", lids_guard_options },
   { "thread_idle", module_thread_idle },
   { "retire", module_retire },
   { "memory", module_memory },
