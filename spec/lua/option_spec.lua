@@ -218,7 +218,8 @@ describe("option", function()
       assert.are.equal(20, row.held)
       assert.are.equal(16, #row.holders)
       assert.are.equal(63, #row.holders[1].name)
-      assert.is_truthy(row.holders[1].name:find("^%.%.%.[^.].*/name%.lua:123456$"), row.holders[1].name)
+      local place = row.holders[1].name
+      assert.is_truthy(place:find("^%.%.%.[^.].*/name%.lua:123456$"), place)
       for i = 1, 20 do
         guards[i]:close()
       end
