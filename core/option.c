@@ -339,11 +339,12 @@ void ids_override_leave(idlesched_override *self) {
   if (option < IDS_HEAP_OPTIONS) {
     leave_locked(option, self);
   } else {
-    bool is_inherited = self->generation_ != ids_fork_generation() &&
-                        self->option_ < IDS_HEAP_OPTIONS &&
-                        registry.overrides[self->option_].inherited.count > 0;
-    ids_assert(is_inherited); /* else it is not held */
-    leave_locked(self->option_, &registry.overrides[self->option_].inherited.place);
+    /* Then the parent process held it: */
+    ids_assert(self->generation_ != ids_fork_generation());
+    ids_assert(self->option_ < IDS_HEAP_OPTIONS);
+    struct crowd *inherited = &registry.overrides[self->option_].inherited;
+    ids_assert(inherited->count > 0);
+    leave_locked(self->option_, &inherited->place);
   }
   *self = (idlesched_override){ .option_ = IDS_HEAP_OPTIONS };
   ids_mutex_unlock(&registry.lock);

@@ -360,7 +360,7 @@ describe("option", function()
           local guard <close> = idlesched.option("purge_mult", 5)
           error "on the way"
         end)
-        pcall(idlesched.option, "purge_mult", -1)
+        pcall(idlesched.option, "allow_thp", 0)
         local pool <close> = idlesched.pool { workers = 1 }
         pool:submit(function()
           local guard <close> = require("idlesched").eager_purge()
