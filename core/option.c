@@ -104,14 +104,14 @@ struct crowd {
 
 enum state { NONE, WAITING, LEFT_ALONE, IN_FORCE };
 
-/* All L: only under the registry's lock.  All 0 without a holder. */
+/* All L: only under the registry's lock. */
 struct override {
   enum state state;
   unsigned holders_count;
   idlesched_override *newest; /* and by previous_ the older ones */
   struct crowd nameless;
   struct crowd inherited; /* of the parent process */
-  long asked;             /* the newest one's value, in force or not */
+  long asked;             /* the newest one's value, in force or not; 0 without a holder */
   long saved;             /* 0 unless IN_FORCE */
 };
 
@@ -128,6 +128,7 @@ static void check_locked(const struct override *self) {
   ids_assert(ids_mutex_is_mine(&registry.lock));
   ids_assert((self->state == NONE) == (self->newest == NULL));
   ids_assert((self->state == NONE) == (self->holders_count == 0));
+  ids_assert(self->state != NONE || self->asked == 0);
   ids_assert(self->state == IN_FORCE || self->saved == 0);
   ids_assert(self->state != IN_FORCE || registry.lifts_count == 0);
 }
@@ -203,26 +204,31 @@ static void put_back_locked(enum ids_heap_option option) {
   self->saved = 0;
 }
 
-/* Make the option what its holders and the lifts say, after one of them has changed. */
-static void settle_locked(enum ids_heap_option option) {
+/* The newest holder may be another one than before. */
+static void ask_locked(enum ids_heap_option option) {
   struct override *self = &registry.overrides[option];
-  bool is_in_force = self->state == IN_FORCE;
-  if (is_in_force && (self->newest == NULL || registry.lifts_count > 0))
-    put_back_locked(option);
-  if (self->newest == NULL) {
-    *self = (struct override){ .holders_count = self->holders_count };
-    check_locked(self);
-    return;
-  }
   bool is_another = self->asked != self->newest->value_;
   self->asked = (long)self->newest->value_;
   if (self->state == NONE)
     self->state = WAITING;
-  if (self->state == WAITING && registry.lifts_count == 0)
+  if (self->state == WAITING && registry.lifts_count == 0) {
     begin_locked(option);
-  else if (self->state == IN_FORCE && is_another && !write_locked(option, self->asked)) {
-    self->state = LEFT_ALONE;
+  } else if (self->state == IN_FORCE && is_another && !write_locked(option, self->asked)) {
+    self->state = LEFT_ALONE; /* the user has set it meanwhile */
     self->saved = 0;
+  }
+}
+
+/* Make the option what its holders and the lifts say, after one of them has changed. */
+static void settle_locked(enum ids_heap_option option) {
+  struct override *self = &registry.overrides[option];
+  if (self->state == IN_FORCE && (self->newest == NULL || registry.lifts_count > 0))
+    put_back_locked(option);
+  if (self->newest != NULL) {
+    ask_locked(option);
+  } else {
+    self->state = NONE;
+    self->asked = 0;
   }
   check_locked(self);
 }

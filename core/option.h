@@ -16,8 +16,8 @@
  * Two kinds of options.  The delay of purges (B6) is overridden also where the user set it,
  * unless that is 0 or below: 0 purges at once already, and below 0 somebody has switched
  * purging off and means it.  As the allocator refuses "set default" from then on, it is put
- * back by a plain write.  All others (B10) go through "set default" both ways, which yields
- * to the user by itself.
+ * back by a plain write, also over what somebody has written meanwhile.  All others (B10) go
+ * through "set default" both ways, which yields to the user by itself.
  *
  * While the delay is 0 mimalloc looks past what it scheduled earlier.  So whatever makes it 0
  * (an enter, a leave that brings an older holder's value back, the end of a lift) purges
