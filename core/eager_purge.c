@@ -7,9 +7,6 @@
 #include "option.h"
 
 void ids_eager_purge_enter(void) {
-  if (ids_option_join(IDS_HEAP_PURGE_DELAY_MS))
-    return;
-  ids_heap_purge_and_wait();
   ids_option_hold(IDS_HEAP_PURGE_DELAY_MS, 0);
 }
 

@@ -28,7 +28,9 @@
 
 /* Options of an allocator that may be overridden while it runs. */
 enum ids_heap_option {
-  IDS_HEAP_PURGE_DELAY_MS, /* 0 purges at once, below 0 never; default 1000 */
+  IDS_HEAP_PURGE_DELAY_MS,     /* 0 purges at once, below 0 never; default 1000 */
+  IDS_HEAP_PURGE_MIN_SIZE_KIB, /* smaller free ranges stay */
+  IDS_HEAP_PURGE_MULT,         /* the delay of an arena is so many times the other */
   IDS_HEAP_OPTIONS
 };
 
@@ -48,10 +50,13 @@ struct ids_heap_ops {
   void (*thread_ends)(void);
   /* What collect does, for the heap of a thread that is parked and stays so. */
   void (*abandon)(void *heap);
-  /* Whether there are such options at all; without them get and set are not called. */
+  /* Whether there are such options at all; without them the other three are not called. */
   bool has_options;
   long (*option_get)(enum ids_heap_option option);
   void (*option_set)(enum ids_heap_option option, long value);
+  /* The same, but yields to what the user set, in the environment or in code: false, and
+   * nothing has changed.  From an option_set() on that is so for each option_set_default(). */
+  bool (*option_set_default)(enum ids_heap_option option, long value);
 };
 
 extern const struct ids_heap_ops ids_heap_ops;

@@ -71,6 +71,8 @@ static void purge(void) {
 
 static const mi_option_t options[IDS_HEAP_OPTIONS] = {
   [IDS_HEAP_PURGE_DELAY_MS] = mi_option_purge_delay,
+  [IDS_HEAP_PURGE_MIN_SIZE_KIB] = mi_option_arena_purge_min_size,
+  [IDS_HEAP_PURGE_MULT] = mi_option_arena_purge_mult,
 };
 
 static long option_get(enum ids_heap_option option) {
@@ -79,6 +81,20 @@ static long option_get(enum ids_heap_option option) {
 
 static void option_set(enum ids_heap_option option, long value) {
   mi_option_set(options[option], value);
+}
+
+/*
+ * The allocator does not say whether it yielded.  That shows by a value which is not there
+ * yet; where the wanted one is, its neighbour is there for a moment, if it may.
+ */
+static bool option_set_default(enum ids_heap_option option, long value) {
+  mi_option_t number = options[option];
+  long probe = mi_option_get(number) == value ? value + 1 : value;
+  mi_option_set_default(number, probe);
+  if (mi_option_get(number) != probe)
+    return false;
+  mi_option_set_default(number, value);
+  return true;
 }
 
 const struct ids_heap_ops ids_heap_ops = {
@@ -94,4 +110,5 @@ const struct ids_heap_ops ids_heap_ops = {
   .has_options = true,
   .option_get = option_get,
   .option_set = option_set,
+  .option_set_default = option_set_default,
 };

@@ -11,6 +11,7 @@
 #include "eager_purge.h"
 #include "failure.h"
 #include "heap.h"
+#include "option.h"
 #include "pool.h"
 #include "release.h"
 #include "stats.h"
@@ -56,7 +57,7 @@ const char *idlesched_strerror(int status) {
 }
 
 void idlesched_process_defaults(void) {
-  ids_heap_ops.set_defaults();
+  ids_options_set_defaults();
 }
 
 idlesched_failure_handler *idlesched_set_failure_handler(idlesched_failure_handler *handler) {
@@ -124,6 +125,28 @@ void idlesched_eager_purge_enter(void) {
 
 void idlesched_eager_purge_leave(void) {
   ids_eager_purge_leave();
+}
+
+/* -------------------------------------------------------------------- options */
+
+int idlesched_override_enter(idlesched_override *self, const char *option, int64_t value,
+                             const char *holder) {
+  ids_assert(self != NULL && option != NULL);
+  return ids_override_enter(self, option, value, holder);
+}
+
+void idlesched_override_leave(idlesched_override *self) {
+  ids_assert(self != NULL);
+  ids_override_leave(self);
+}
+
+const char *idlesched_option_reason(const char *option) {
+  ids_assert(option != NULL);
+  return ids_option_reason(option);
+}
+
+int idlesched_option_read(unsigned i, idlesched_option_info *out) {
+  return ids_option_read(i, out);
 }
 
 /* -------------------------------------------------------------------- workers */

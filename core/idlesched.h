@@ -235,13 +235,18 @@ IDLESCHED_API void idlesched_eager_purge_leave(void);
  *
  *   "purge_delay"      ms until what is free goes back to the system; -1: never, 0: at once.
  *                      Overridden also where the user set it, unless it is 0 or below
- *   "purge_min_size"   KiB, the smallest range that goes back
- *   "purge_mult"       by how much longer an arena waits than a page
+ *   "purge_min_size"   KiB, the smallest range that goes back; 0: the allocator's choice
+ *   "purge_mult"       how many times that delay an arena waits
  *
- * Overrides count.  In force is the value of the one that entered last of those that are
- * held; they may leave in any order, on any thread, and the last one puts back what was
- * there before.  All but the purge delay leave alone what the user set, in the environment
- * or in code.
+ * Overrides count.  An eager-purge guard is one of the purge delay by 0; those without a
+ * struct, above, have one place among the others, that of the latest to enter.  In force is the
+ * value of the one that entered last of those that are held; they may leave in any order, on any
+ * thread, and the last one puts back what was there before.  All but the purge delay leave alone
+ * what the user set, in the environment or in code.  A release lifts them all for its purge
+ * (idlesched_release_report).
+ *
+ * In a child after fork they are held on: the child leaves those that its one thread held.
+ * Enter does idlesched_process_defaults() first.
  */
 typedef struct idlesched_override idlesched_override;
 struct idlesched_override {
@@ -261,7 +266,10 @@ struct idlesched_override {
  *             already would not follow: it can be set before the first allocation only
  *   -ENOTSUP  the allocator of this build has no such options
  *
- * In all three cases nothing is held; idlesched_option_reason() says more.
+ * In all three cases nothing is held; idlesched_option_reason() says more, unless it is the
+ * value: idlesched_option_read() tells its range.  Making the purge delay 0 purges first.
+ *
+ * A leave without its enter aborts.
  */
 IDLESCHED_API int idlesched_override_enter(idlesched_override *self, const char *option,
                                            int64_t value, const char *holder);
@@ -282,9 +290,11 @@ typedef struct idlesched_option_info {
   const char *name;
   int64_t value;          /* now */
   int64_t put_back;       /* what the last holder puts back; value, if it is not overridden */
+  int64_t least, most;    /* that an override may ask for */
   bool is_overridden;     /* a value of a holder's is in force */
   unsigned holders_count; /* also those that left the option alone, by its rule */
-  idlesched_option_holder holders[IDLESCHED_HOLDERS_MAX]; /* the first of them */
+  /* The latest of them; the first one's value is the one in force. */
+  idlesched_option_holder holders[IDLESCHED_HOLDERS_MAX];
 } idlesched_option_info;
 
 /* Option number i, from 0: 0, -ENOENT when there are no more, -ENOTSUP as above. */

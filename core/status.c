@@ -14,7 +14,8 @@ static const struct {
   { -EDEADLK, "called from a job of the same pool, which would wait for itself" },
   { -EINVAL, "an argument is out of its range, or the job was never submitted" },
   { -ENOMEM, "not enough memory" },
-  { -ENOTSUP, "this system does not tell" },
+  { -ENOTSUP, "this system, or the allocator of this build, has no such thing" },
+  { -EPERM, "this cannot be changed any more while the process runs" },
   { -ESHUTDOWN, "the pool is closed" },
   { -ETIMEDOUT, "the time limit has passed" },
 };

@@ -26,13 +26,13 @@ enum phase { UNPACKING, RUNNING, PACKING };
  */
 struct lids_job {
   idlesched_job core;
-  atomic_int references_count;  /* A  the handle, and the pool until it has ended */
-  const struct lids_home *home; /* C */
-  struct lids_message *input;   /* W  function and arguments; gone once they are unpacked */
-  struct lids_message *output;  /* W  results, or one table that describes the error */
-  const char *failure_kind;     /* W  for failure */
-  const char *failure;          /* W  the error, when not even a table could be packed */
-  enum phase phase;             /* W */
+  atomic_int references_count; /* A  the handle, and the pool until it has ended */
+  struct lids_home *home;      /* C */
+  struct lids_message *input;  /* W  function and arguments; gone once they are unpacked */
+  struct lids_message *output; /* W  results, or one table that describes the error */
+  const char *failure_kind;    /* W  for failure */
+  const char *failure;         /* W  the error, when not even a table could be packed */
+  enum phase phase;            /* W */
 };
 
 /* ------------------------------------------------------------------- life */
@@ -444,7 +444,7 @@ static struct lids_message *check_message(lua_State *L) {
   return NULL;
 }
 
-static struct lids_job *job_create(const struct lids_home *home) {
+static struct lids_job *job_create(struct lids_home *home) {
   struct lids_job *self = idlesched_realloc(NULL, sizeof *self);
   if (self == NULL)
     return NULL;
@@ -465,7 +465,7 @@ static struct handle *replace_pool_by_handle(lua_State *L) {
   return handle;
 }
 
-int lids_job_submit(lua_State *L, idlesched_pool *pool, const struct lids_home *home) {
+int lids_job_submit(lua_State *L, idlesched_pool *pool, struct lids_home *home) {
   luaL_checktype(L, 2, LUA_TFUNCTION);
   struct handle *handle = replace_pool_by_handle(L);
   struct lids_job *job = job_create(home);

@@ -24,6 +24,6 @@ void lids_job_open(lua_State *L);
  * arguments.  Pushes the handle, or nil and the reason.  Raises an error object
  * when a value cannot travel; then nothing was queued.
  */
-int lids_job_submit(lua_State *L, idlesched_pool *pool, const struct lids_home *home);
+int lids_job_submit(lua_State *L, idlesched_pool *pool, struct lids_home *home);
 
 #endif

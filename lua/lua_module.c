@@ -77,13 +77,22 @@ static int module_allocator(lua_State *L) {
 }
 
 static const luaL_Reg functions[] = {
-  { "pool", lids_pool_new },         { "eager_purge", lids_guard_eager_purge },
-  { "release", lids_release },       { "purge_all", lids_purge_all },
-  { "explain", lids_explain },       { "thread_idle", module_thread_idle },
-  { "retire", module_retire },       { "memory", module_memory },
-  { "cpus", module_cpus },           { "now", module_now },
-  { "sleep", module_sleep },         { "is_error", module_is_error },
-  { "allocator", module_allocator }, { NULL, NULL },
+  { "pool", lids_pool_new },
+  { "release", lids_release },
+  { "purge_all", lids_purge_all },
+  { "explain", lids_explain },
+  { "eager_purge", lids_guard_eager_purge },
+  { "option", lids_guard_option },
+  { "options", lids_guard_options },
+  { "thread_idle", module_thread_idle },
+  { "retire", module_retire },
+  { "memory", module_memory },
+  { "cpus", module_cpus },
+  { "now", module_now },
+  { "sleep", module_sleep },
+  { "is_error", module_is_error },
+  { "allocator", module_allocator },
+  { NULL, NULL },
 };
 
 IDLESCHED_API int luaopen_idlesched(lua_State *L) {

@@ -29,6 +29,7 @@ static struct pool *check_pool(lua_State *L) {
   struct pool *self = luaL_checkudata(L, 1, POOL_TYPE);
   luaL_argcheck(L, self->jobs.core != NULL, 1,
                 "the pool is gone: it was not made, or its Lua state ends");
+  lids_warnings_say(&self->home->warnings, L, self->home->pool_name);
   return self;
 }
 
@@ -266,16 +267,17 @@ static int pool_close(lua_State *L) {
     luaL_argerror(
       L, 2, lua_pushfstring(L, "option 'mode': 'drain' or 'cancel' expected, got '%s'", mode));
   uint64_t timeout_ns = at_once(lids_option_duration_ns(L, 2, "timeout", 2 * IDLESCHED_S));
-  return lids_push_status(
-    L,
-    idlesched_pool_close(self->jobs.core, drains ? IDLESCHED_CLOSE_DRAIN : IDLESCHED_CLOSE_CANCEL,
-                         timeout_ns, NULL));
+  int status = idlesched_pool_close(
+    self->jobs.core, drains ? IDLESCHED_CLOSE_DRAIN : IDLESCHED_CLOSE_CANCEL, timeout_ns, NULL);
+  lids_warnings_say(&self->home->warnings, L, self->home->pool_name);
+  return lids_push_status(L, status);
 }
 
 /* The end of a <close> variable: what is queued is dropped, 2 s for what runs. */
 static int pool_leave_scope(lua_State *L) {
-  (void)idlesched_pool_close(check_pool(L)->jobs.core, IDLESCHED_CLOSE_CANCEL, 2 * IDLESCHED_S,
-                             NULL);
+  struct pool *self = check_pool(L);
+  (void)idlesched_pool_close(self->jobs.core, IDLESCHED_CLOSE_CANCEL, 2 * IDLESCHED_S, NULL);
+  lids_warnings_say(&self->home->warnings, L, self->home->pool_name);
   return 0;
 }
 
@@ -291,6 +293,8 @@ static int pool_gc(lua_State *L) {
   bool is_left_behind = core != NULL && count_threads(core) > 0;
   self->jobs.core = NULL;
   idlesched_pool_destroy(core);
+  if (self->home != NULL)
+    lids_warnings_say(&self->home->warnings, L, self->home->pool_name);
   if (is_left_behind)
     return 0;
   lids_home_destroy(self->home);

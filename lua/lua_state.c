@@ -38,6 +38,7 @@
 struct lids_state {
   lua_State *L;
   struct lids_memory memory;
+  struct lids_warner warner;
   bool is_collecting;    /* between the first step of a release and its last */
   unsigned rounds_count; /* collections finished since then */
   size_t steps_count;    /* made in the current round */
@@ -73,6 +74,7 @@ void lids_home_destroy(struct lids_home *self) {
   idlesched_free(self->pool_name);
   idlesched_free(self->path);
   idlesched_free(self->cpath);
+  lids_warnings_clear(&self->warnings);
   idlesched_free(self);
 }
 
@@ -122,7 +124,7 @@ static int furnish(lua_State *L) {
   return 0;
 }
 
-static struct lids_state *state_create(const struct lids_home *home) {
+static struct lids_state *state_create(struct lids_home *home) {
   struct lids_state *self = idlesched_realloc(NULL, sizeof *self);
   if (self == NULL)
     return NULL;
@@ -131,8 +133,9 @@ static struct lids_state *state_create(const struct lids_home *home) {
   self->L = lua_newstate(lids_memory_allocate, &self->memory);
   if (self->L == NULL)
     goto free_self;
+  lids_warner_attach(&self->warner, self->L, &home->warnings);
   lua_pushcfunction(self->L, furnish);
-  lua_pushlightuserdata(self->L, (void *)home);
+  lua_pushlightuserdata(self->L, home);
   if (lua_pcall(self->L, 1, 0, 0) != LUA_OK)
     goto close_state;
   lids_memory_set_kind(self->L, LIDS_MEMORY_PASSING);
@@ -145,7 +148,7 @@ free_self:
   return NULL;
 }
 
-struct lids_state *lids_state_of(idlesched_worker *worker, const struct lids_home *home) {
+struct lids_state *lids_state_of(idlesched_worker *worker, struct lids_home *home) {
   struct lids_state *self = idlesched_worker_data(worker);
   if (self == NULL) {
     self = state_create(home);

@@ -18,14 +18,17 @@
 #include <stdbool.h>
 
 #include "idlesched.h"
+#include "lua_warning.h"
 
 struct lids_state;
 
-/* What a pool's states have in common.  Constant from create to destroy. */
+/* What a pool's states have in common.  But for the warnings, constant from create to
+ * destroy. */
 struct lids_home {
   char *pool_name;
   char *path;  /* package.path of the state that made the pool */
   char *cpath; /* package.cpath of the same */
+  struct lids_warnings warnings;
 };
 
 /* NULL when there is no memory. */
@@ -33,7 +36,7 @@ struct lids_home *lids_home_create(const char *pool_name, const char *path, cons
 void lids_home_destroy(struct lids_home *self);
 
 /* The calling worker's state, made if it has none; NULL when there is no memory. */
-struct lids_state *lids_state_of(idlesched_worker *worker, const struct lids_home *home);
+struct lids_state *lids_state_of(idlesched_worker *worker, struct lids_home *home);
 lua_State *lids_state_lua(struct lids_state *self);
 
 /* The hooks of a pool whose workers have Lua states. */

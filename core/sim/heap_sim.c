@@ -40,7 +40,8 @@ static struct {
   bool is_purging;
   bool is_writing; /* the option */
   unsigned writes_count;
-  long delay_ms;
+  long options[IDS_HEAP_OPTIONS];
+  bool is_set_by_user[IDS_HEAP_OPTIONS];
 } books;
 
 void sim_heap_begin_run(void) {
@@ -52,7 +53,15 @@ void sim_heap_begin_run(void) {
   books.purged_at_ns = 0;
   books.is_purging = books.is_writing = false;
   books.writes_count = 0;
-  books.delay_ms = SIM_HEAP_DELAY_DEFAULT_MS;
+  static const long defaults[IDS_HEAP_OPTIONS] = {
+    [IDS_HEAP_PURGE_DELAY_MS] = SIM_HEAP_DELAY_DEFAULT_MS,
+    [IDS_HEAP_PURGE_MIN_SIZE_KIB] = SIM_HEAP_MIN_SIZE_DEFAULT_KIB,
+    [IDS_HEAP_PURGE_MULT] = SIM_HEAP_MULT_DEFAULT,
+  };
+  for (unsigned i = 0; i < IDS_HEAP_OPTIONS; i++) {
+    books.options[i] = defaults[i];
+    books.is_set_by_user[i] = false;
+  }
 }
 
 void sim_heap_configure(const struct sim_heap_config *config) {
@@ -137,11 +146,20 @@ uint64_t sim_heap_purged_at_ns(void) {
 }
 
 long sim_heap_delay_ms(void) {
-  return books.delay_ms;
+  return books.options[IDS_HEAP_PURGE_DELAY_MS];
 }
 
 void sim_heap_set_delay_ms(long delay_ms) {
-  books.delay_ms = delay_ms;
+  books.options[IDS_HEAP_PURGE_DELAY_MS] = delay_ms;
+}
+
+long sim_heap_option(enum ids_heap_option option) {
+  return books.options[option];
+}
+
+void sim_heap_user_sets(enum ids_heap_option option, long value) {
+  books.is_set_by_user[option] = true;
+  books.options[option] = value;
 }
 
 unsigned sim_heap_delay_writes_count(void) {
@@ -246,20 +264,25 @@ static void purge(void) {
 }
 
 static long option_get(enum ids_heap_option option) {
-  (void)option;
-  return books.delay_ms;
+  return books.options[option];
 }
 
 /* The real one's is a plain variable: writers must not meet. */
 static void option_set(enum ids_heap_option option, long value) {
-  (void)option;
   if (books.is_writing)
-    sim_fail("option_set: another thread sets the option; expected one at a time");
+    sim_fail("option_set: another thread sets an option; expected one at a time");
   books.is_writing = true;
   sim_step();
   books.is_writing = false;
-  books.delay_ms = value;
+  books.options[option] = value;
   books.writes_count++;
+}
+
+static bool option_set_default(enum ids_heap_option option, long value) {
+  if (books.is_set_by_user[option])
+    return false;
+  option_set(option, value);
+  return true;
 }
 
 const struct ids_heap_ops ids_heap_ops = {
@@ -275,4 +298,5 @@ const struct ids_heap_ops ids_heap_ops = {
   .has_options = true,
   .option_get = option_get,
   .option_set = option_set,
+  .option_set_default = option_set_default,
 };

@@ -80,6 +80,7 @@
 
 #include "base.h"
 #include "chooser.h"
+#include "heap.h"
 
 /* At the same time, the scenario's own included. */
 #define SIM_THREADS_MAX 60
@@ -240,8 +241,13 @@ uint64_t sim_heap_purged_at_ns(void);
 unsigned sim_heap_free(void *heap);
 bool sim_heap_is_returned(unsigned number);
 
-/* The allocator's delay of purges, as a reader sees it, and how often it was written. */
+/* The allocator's options, as a reader sees them, and how often one was written; the delay of
+ * purges has shorter names.  What the user sets yields to no "set default" any more. */
 #define SIM_HEAP_DELAY_DEFAULT_MS 1000
+#define SIM_HEAP_MIN_SIZE_DEFAULT_KIB 64
+#define SIM_HEAP_MULT_DEFAULT 4
+long sim_heap_option(enum ids_heap_option option);
+void sim_heap_user_sets(enum ids_heap_option option, long value);
 long sim_heap_delay_ms(void);
 void sim_heap_set_delay_ms(long delay_ms);
 unsigned sim_heap_delay_writes_count(void);

@@ -43,6 +43,24 @@ function idlesched.purge_all() end
 ---@return string? message
 ---@return integer? errno
 function idlesched.explain() end
+---While the guard is held, an option of the allocator has another value: of several guards
+---the one that was made last decides; the last one that ends puts back what was there. Raises
+---for a name or a value that cannot be, and says why. Without mimalloc it does nothing.
+---  purge_delay     ms until what is free goes back; 0: at once, -1: never
+---  purge_min_size  KiB, the smallest range that goes back
+---  purge_mult      how many times the delay an arena waits
+---The last two are left alone where the user has set them.
+---@param name "purge_delay"|"purge_min_size"|"purge_mult"
+---@param value integer
+---@return idlesched.Guard
+---@nodiscard
+function idlesched.option(name, value) end
+
+---The options that can be overridden, and by whom they are now, in the whole process. Empty
+---without mimalloc.
+---@return idlesched.Option[]
+---@nodiscard
+function idlesched.options() end
 
 ---The calling thread is about to be idle: release what its heap has cached.
 function idlesched.thread_idle() end
@@ -175,8 +193,25 @@ function Job:try(timeout) end
 local Guard = {}
 
 ---End it now. It also ends with its <close> variable, when it is collected, and with
----its Lua state; once in all.
+---its Lua state; once in all. With the last two it was forgotten: then warn() is told where
+---it was made and for how long it was held. A worker's warnings are told by the Lua state
+---that made the pool, when it next calls a method of the pool, closes or collects it.
 function Guard:close() end
+
+---@class idlesched.Option
+---@field name string
+---@field value integer now
+---@field default integer what the last guard puts back
+---@field least integer that a guard may ask for
+---@field most integer
+---@field overridden boolean whether a guard's value is in force
+---@field held integer guards that are held, also those that leave alone what the user set
+---@field holders idlesched.OptionHolder[] the latest 16; the first one's value is in force
+
+---@class idlesched.OptionHolder
+---@field name string where the guard was made, "script.lua:12"; "?" for C code without a name
+---@field since number when, as idlesched.now() tells
+---@field value integer that it asked for
 
 ---@class idlesched.Memory
 ---@field resident integer bytes of all pages, shared libraries included

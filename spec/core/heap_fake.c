@@ -21,7 +21,12 @@ static _Atomic unsigned collects_count, abandons_count, purges_count, purging_co
 static _Atomic unsigned freed_number, purged_number;
 
 /* A plain variable, like the real one's: writers must not race.  Readers do. */
-static _Atomic long delay_ms = HEAP_FAKE_DELAY_DEFAULT_MS;
+static _Atomic long options[IDS_HEAP_OPTIONS] = {
+  [IDS_HEAP_PURGE_DELAY_MS] = HEAP_FAKE_DELAY_DEFAULT_MS,
+  [IDS_HEAP_PURGE_MIN_SIZE_KIB] = HEAP_FAKE_MIN_SIZE_DEFAULT_KIB,
+  [IDS_HEAP_PURGE_MULT] = HEAP_FAKE_MULT_DEFAULT,
+};
+static _Atomic bool is_set_by_user[IDS_HEAP_OPTIONS];
 static unsigned unguarded_writes_count;
 
 /* Touched by every purge without any lock: the thread sanitizer sees two at once. */
@@ -87,11 +92,20 @@ unsigned heap_fake_writes_count(void) {
 }
 
 long heap_fake_delay_ms(void) {
-  return atomic_load(&delay_ms);
+  return heap_fake_option(IDS_HEAP_PURGE_DELAY_MS);
 }
 
 void heap_fake_set_delay_ms(long value_ms) {
-  atomic_store(&delay_ms, value_ms);
+  heap_fake_user_sets(IDS_HEAP_PURGE_DELAY_MS, value_ms);
+}
+
+long heap_fake_option(enum ids_heap_option option) {
+  return atomic_load(&options[option]);
+}
+
+void heap_fake_user_sets(enum ids_heap_option option, long value) {
+  atomic_store(&is_set_by_user[option], true);
+  atomic_store(&options[option], value);
 }
 
 void heap_fake_set_has_options(bool has_options) {
@@ -102,9 +116,6 @@ void heap_fake_set_has_options(bool has_options) {
 
 static void name(char *text, size_t size) {
   snprintf(text, size, "%s", "fake");
-}
-
-static void nothing(void) {
 }
 
 static void collect(void) {
@@ -145,22 +156,38 @@ static void purge(void) {
 }
 
 static long option_get(enum ids_heap_option option) {
-  (void)option;
   heap_fake_diary_add('g');
-  return atomic_load(&delay_ms);
+  return atomic_load(&options[option]);
 }
 
 static void option_set(enum ids_heap_option option, long value) {
-  (void)option;
   unguarded_writes_count++;
   atomic_fetch_add(&writes_count, 1);
   heap_fake_diary_add('s');
-  atomic_store(&delay_ms, value);
+  atomic_store(&is_set_by_user[option], true); /* as far as the allocator knows */
+  atomic_store(&options[option], value);
+}
+
+static bool option_set_default(enum ids_heap_option option, long value) {
+  unguarded_writes_count++;
+  heap_fake_diary_add('d');
+  if (atomic_load(&is_set_by_user[option]))
+    return false;
+  atomic_fetch_add(&writes_count, 1);
+  atomic_store(&options[option], value);
+  return true;
+}
+
+/* Neither in the diary nor counted: it is no override. */
+static void set_defaults(void) {
+  unguarded_writes_count++;
+  if (!atomic_load(&is_set_by_user[IDS_HEAP_PURGE_MIN_SIZE_KIB]))
+    atomic_store(&options[IDS_HEAP_PURGE_MIN_SIZE_KIB], HEAP_FAKE_MIN_SIZE_OURS_KIB);
 }
 
 struct ids_heap_ops __wrap_ids_heap_ops = {
   .name = name,
-  .set_defaults = nothing,
+  .set_defaults = set_defaults,
   .resize = realloc,
   .free = free,
   .collect = collect,
@@ -171,4 +198,5 @@ struct ids_heap_ops __wrap_ids_heap_ops = {
   .has_options = true,
   .option_get = option_get,
   .option_set = option_set,
+  .option_set_default = option_set_default,
 };

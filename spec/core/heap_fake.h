@@ -3,11 +3,12 @@
  * heap_fake.h - an allocator that only keeps books, in the place of the build's own.
  *
  * So what the core asks of an allocator, how often and in which order, can be checked
- * to the call, under every sanitizer and in every build.  It has one option, the delay
- * of purges, with the default of the real one.
+ * to the call, under every sanitizer and in every build.  It has the options of a real
+ * one, with its defaults.
  *
  * The diary has one letter for each call: c collect, a abandon (a heap given up for its owner), p
- * purge, g option read, s option written; a case adds letters of its own for what happened between.
+ * purge, g option read, s option written, d "set default"; a case adds letters of its own for
+ * what happened between.
  */
 #ifndef IDLESCHED_SPEC_HEAP_FAKE_H
 #define IDLESCHED_SPEC_HEAP_FAKE_H
@@ -15,7 +16,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "heap.h"
+
 #define HEAP_FAKE_DELAY_DEFAULT_MS 1000
+#define HEAP_FAKE_MIN_SIZE_DEFAULT_KIB 0
+#define HEAP_FAKE_MULT_DEFAULT 4
+/* By the process defaults. */
+#define HEAP_FAKE_MIN_SIZE_OURS_KIB 64
 
 unsigned heap_fake_collects_count(void);
 unsigned heap_fake_abandons_count(void);
@@ -28,7 +35,10 @@ unsigned heap_fake_purges_at_once_max(void);
 unsigned heap_fake_free(void);
 bool heap_fake_is_purged(unsigned number);
 
-/* The option: what a reader of the allocator sees, and what the user sets. */
+/* An option: what a reader of the allocator sees, and what the user sets, once in code or
+ * environment.  The delay has shorter names. */
+long heap_fake_option(enum ids_heap_option option);
+void heap_fake_user_sets(enum ids_heap_option option, long value);
 long heap_fake_delay_ms(void);
 void heap_fake_set_delay_ms(long delay_ms);
 unsigned heap_fake_writes_count(void);

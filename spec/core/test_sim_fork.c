@@ -12,12 +12,16 @@
 #include <string.h>
 
 #include "eager_purge.h"
+#include "option.h"
 #include "fork.h"
 #include "heap.h"
 #include "pool_sim.h"
 #include "host_thread.h"
 
 #define NEVER IDLESCHED_NEVER
+
+#define MULT IDS_HEAP_PURGE_MULT
+#define PARENTS_MULT 9
 
 /* What a child puts in order looks like a race with threads that stand still in the parent:
  * that those are not there, the sanitizer cannot know. */
@@ -72,6 +76,17 @@ static void check_guards(void) {
   SIM_CHECK_EQUAL(sim_heap_delay_ms(), inherited_count == 0 ? SIM_HEAP_DELAY_DEFAULT_MS : 0);
 }
 
+/* An override likewise, also one that was lifted just then. */
+static void check_overrides(void) {
+  long inherited = ids_option_holders(MULT) == 0 ? SIM_HEAP_MULT_DEFAULT : PARENTS_MULT;
+  idlesched_override self;
+  SIM_CHECK_EQUAL(sim_heap_option(MULT), inherited);
+  SIM_CHECK_EQUAL(idlesched_override_enter(&self, "purge_mult", 77, "child"), 0);
+  SIM_CHECK_EQUAL(sim_heap_option(MULT), 77);
+  idlesched_override_leave(&self);
+  SIM_CHECK_EQUAL(sim_heap_option(MULT), inherited);
+}
+
 /* The first one may be a promise of threads that are still on their way out. */
 static void check_purges(void) {
   unsigned mark = sim_heap_free(ids_heap_own());
@@ -113,11 +128,13 @@ static void check_child(idlesched_pool *inherited, idlesched_job *job) {
     check_inherited(inherited, job);
   if (sim_choose(2, "order") == 0) {
     check_guards();
+    check_overrides();
     check_purges();
     sim_pool_finish(check_new_pool());
   } else {
     sim_pool_finish(check_new_pool());
     check_purges();
+    check_overrides();
     check_guards();
   }
 }
@@ -143,8 +160,13 @@ static void submit(void *context) {
 
 static void hold_and_purge(void *context) {
   (void)context;
+  idlesched_override self;
   idlesched_eager_purge_enter();
+  idlesched_override_enter(&self, "purge_mult", PARENTS_MULT, "parent");
+  (void)ids_options_lift();
   ids_heap_purge();
+  ids_options_unlift();
+  idlesched_override_leave(&self);
   idlesched_eager_purge_leave();
   idlesched_thread_idle();
 }
@@ -165,6 +187,8 @@ static void park_and_release(void *context) {
 static void begin_process(void) {
   while (ids_eager_purge_holders() > 0)
     idlesched_eager_purge_leave();
+  while (ids_option_holders(MULT) > 0)
+    ids_option_drop(MULT);
   ids_heap_purges_count();
   ids_host_threads_give_up(0, 0);
   the_job = (idlesched_job){ .run = job_runs };

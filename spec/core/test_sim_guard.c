@@ -5,7 +5,9 @@
  *
  * An invariant says what the allocator's readers see: 0 as long as anybody holds a guard.
  */
-#include "heap.h"
+#include <string.h>
+
+#include "option.h"
 #include "pool_sim.h"
 
 enum { CLIENTS_MAX = 4 };
@@ -198,7 +200,88 @@ SPEC(ends_once, "B5 a guard that ends twice trips an assertion") {
   struct sim_result result;
   sim_search(&plan, &result);
   CHECK(result.failed);
-  CHECK_CONTAINS(result.message, "holders_count > 0");
+  CHECK_CONTAINS(result.message, "crowd->count > 0");
+}
+
+/* ------------------------------------------------------- overrides of other values */
+
+enum { OTHER_MS = 7 };
+
+/* What holders and lifts that are there for sure make of the delay. */
+static struct {
+  unsigned zero_begun_count, other_begun_count; /* from the call of enter to the return of leave */
+  unsigned lifted_count; /* between the return of lift and the call of unlift */
+} seen;
+
+static void check_values(void *context) {
+  (void)context;
+  long delay_ms = sim_heap_delay_ms();
+  bool may_be = delay_ms == 0          ? seen.zero_begun_count > 0
+                : delay_ms == OTHER_MS ? seen.other_begun_count > 0
+                                       : delay_ms == SIM_HEAP_DELAY_DEFAULT_MS;
+  if (!may_be)
+    sim_fail("the delay is %ld ms, which nobody asked for who is here", delay_ms);
+  if (seen.lifted_count > 0 && delay_ms != SIM_HEAP_DELAY_DEFAULT_MS)
+    sim_fail("overrides are lifted and the delay is %ld ms", delay_ms);
+}
+
+static void override_with_other(void *context) {
+  (void)context;
+  idlesched_override self;
+  seen.other_begun_count++;
+  SIM_CHECK_EQUAL(idlesched_override_enter(&self, "purge_delay", OTHER_MS, "other"), 0);
+  ids_point("holding");
+  idlesched_override_leave(&self);
+  seen.other_begun_count--;
+}
+
+static void override_with_zero(void *context) {
+  (void)context;
+  seen.zero_begun_count++;
+  idlesched_eager_purge_enter();
+  ids_point("holding");
+  idlesched_eager_purge_leave();
+  seen.zero_begun_count--;
+}
+
+/* As a release does it. */
+static void lift_and_purge(void *context) {
+  (void)context;
+  unsigned mark = collect_something();
+  (void)ids_options_lift();
+  seen.lifted_count++;
+  ids_heap_purge_and_wait();
+  seen.lifted_count--;
+  ids_options_unlift();
+  SIM_CHECK(sim_heap_is_returned(mark));
+}
+
+static void overrides_side_by_side(void *context) {
+  static void (*const mains[])(void *) = { override_with_zero, override_with_other, lift_and_purge,
+                                           lift_and_purge };
+  unsigned count = *(unsigned *)context;
+  struct sim_client clients[CLIENTS_MAX];
+  memset(&seen, 0, sizeof seen);
+  sim_invariant(check_values, NULL);
+  for (unsigned i = 0; i < count; i++)
+    sim_client_start(&clients[i], mains[i], NULL);
+  for (unsigned i = 0; i < count; i++)
+    sim_client_join(&clients[i]);
+  SIM_CHECK_EQUAL(sim_heap_delay_ms(), SIM_HEAP_DELAY_DEFAULT_MS);
+  SIM_CHECK_EQUAL(ids_option_holders(IDS_HEAP_PURGE_DELAY_MS), 0);
+}
+
+SPEC(of_several_values, "B4 B13 B27 holders of several values and lifts side by side: the delay is "
+                        "always somebody's, and nobody's while it is lifted") {
+  unsigned clients_count = 2;
+  struct sim_plan plan = plan_of("override 2", overrides_side_by_side, &clients_count);
+  sim_pool_searches(&plan, 3, 300000);
+  clients_count = 3;
+  plan.name = "override 3";
+  sim_pool_searches(&plan, 2, 300000);
+  clients_count = 4;
+  plan.name = "override 4";
+  sim_pool_samples(&plan, 300000);
 }
 
 /* ------------------------------------------------------------- the purge before */

@@ -256,7 +256,7 @@ describe("module", function()
       check_raises("idlesched.pool expected, got table", pool.submit, {}, print)
       check_raises("idlesched.pool expected, got idlesched.job", pool.stats, job)
       check_raises("idlesched.job expected, got idlesched.pool", job.result, pool)
-      check_raises("idlesched.eager_purge expected, got nil", guard.close, nil)
+      check_raises("idlesched.guard expected, got nil", guard.close, nil)
       for _, object in ipairs({ pool, job, guard }) do
         assert.is_false(getmetatable(object))
       end
