@@ -8,20 +8,33 @@
 
 struct override {
   unsigned holders_count; /* L */
-  bool is_written;        /* L  the option was changed, and saved holds what to put back */
-  long saved;             /* L  0 unless is_written */
+  bool is_written;        /* L  the option is changed unless lifted; saved is to be put back */
+  long saved, value;      /* L  0 unless is_written */
 };
 
 static struct {
   struct ids_fork_mark fork;
   struct ids_mutex lock;
   struct override overrides[IDS_HEAP_OPTIONS]; /* L */
+  unsigned lifts_count;                        /* L */
 } registry = { .lock = IDS_MUTEX_STATIC };
 
-/* A child has its parent's overrides, and the guards that hold them. */
+static void write_overrides(bool is_lifted) {
+  for (unsigned option = 0; option < IDS_HEAP_OPTIONS; option++) {
+    const struct override *override = &registry.overrides[option];
+    if (override->is_written)
+      ids_heap_ops.option_set(option, is_lifted ? override->saved : override->value);
+  }
+}
+
+/* A child has its parent's overrides, and the guards that hold them; who lifted them is not
+ * there to put them back. */
 static void lock(void) {
   if (ids_fork_is_first(&registry.fork)) {
     registry.lock = (struct ids_mutex)IDS_MUTEX_STATIC;
+    if (registry.lifts_count > 0)
+      write_overrides(false);
+    registry.lifts_count = 0;
     ids_fork_done(&registry.fork);
   }
   ids_mutex_lock(&registry.lock);
@@ -61,9 +74,11 @@ bool ids_option_hold(enum ids_heap_option option, long value) {
     ids_assert(!override->is_written && override->saved == 0);
     ids_fork_hold_off(); /* a child has both the value and who put it there, or neither */
     override->saved = current;
+    override->value = value;
     override->is_written = true;
     override->holders_count = 1;
-    ids_heap_ops.option_set(option, value);
+    if (registry.lifts_count == 0)
+      ids_heap_ops.option_set(option, value);
     ids_fork_let();
   } else {
     override->holders_count++;
@@ -78,7 +93,8 @@ void ids_option_drop(enum ids_heap_option option) {
   ids_assert(override->holders_count > 0);
   if (override->holders_count == 1 && override->is_written) {
     ids_fork_hold_off();
-    ids_heap_ops.option_set(option, override->saved);
+    if (registry.lifts_count == 0)
+      ids_heap_ops.option_set(option, override->saved);
     *override = (struct override){ 0 };
     ids_fork_let();
   } else {
@@ -92,4 +108,27 @@ unsigned ids_option_holders(enum ids_heap_option option) {
   unsigned count = registry.overrides[option].holders_count;
   ids_mutex_unlock(&registry.lock);
   return count;
+}
+
+bool ids_options_lift(void) {
+  bool has_any = false;
+  lock();
+  for (unsigned option = 0; option < IDS_HEAP_OPTIONS; option++)
+    has_any |= registry.overrides[option].is_written;
+  ids_fork_hold_off();
+  if (registry.lifts_count++ == 0)
+    write_overrides(true);
+  ids_fork_let();
+  ids_mutex_unlock(&registry.lock);
+  return has_any;
+}
+
+void ids_options_unlift(void) {
+  lock();
+  ids_assert(registry.lifts_count > 0);
+  ids_fork_hold_off();
+  if (--registry.lifts_count == 0)
+    write_overrides(false);
+  ids_fork_let();
+  ids_mutex_unlock(&registry.lock);
 }

@@ -30,4 +30,15 @@ bool ids_option_join(enum ids_heap_option option);
 void ids_option_drop(enum ids_heap_option option);
 unsigned ids_option_holders(enum ids_heap_option option);
 
+/*
+ * Put aside all overrides for a purge; whether there was one in force.  Calls nest: the
+ * first lifts, the last puts back.
+ *
+ * While they are lifted the options have the values that the last holders would put back.
+ * A hold that begins meanwhile counts, and its value is in force from the last unlift on;
+ * the last drop meanwhile leaves the option as it is.
+ */
+bool ids_options_lift(void);
+void ids_options_unlift(void);
+
 #endif
