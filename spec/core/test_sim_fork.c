@@ -5,8 +5,8 @@
  * middle of.
  *
  * A sweep lets a thread of its own fork at step k and be the child's only thread; threads
- * of the parent hold the locks of a pool, of the purges, of the guards and of the host's
- * threads at some of the steps.
+ * of the parent hold the locks of a pool, of all pools, of the purges, of the guards and of the
+ * host's threads at some of the steps.
  */
 #include <errno.h>
 #include <string.h>
@@ -100,6 +100,7 @@ static idlesched_pool *check_new_pool(void) {
   SIM_CHECK_EQUAL(idlesched_pool_wait(pool, NEVER), 0);
   SIM_CHECK_EQUAL(idlesched_pool_release(pool, NEVER, &report), 0);
   SIM_CHECK_EQUAL(report.visited_count, 1);
+  SIM_CHECK_EQUAL(idlesched_release(NEVER, NULL), 0); /* and none of the parent's */
   SIM_CHECK_EQUAL(sim_stats(pool).jobs_done, 1);
   struct sim_client client;
   sim_client_start(&client, take_part, pool);
@@ -156,7 +157,7 @@ static void park_and_release(void *context) {
   idlesched_thread_park_begin(&self);
   ids_point("parked");
   idlesched_thread_park_end(&self);
-  idlesched_pool_release(the_pool, NEVER, NULL);
+  idlesched_release(NEVER, NULL);
   idlesched_thread_leave(&self);
 }
 
