@@ -239,7 +239,7 @@ int idlesched_pool_close(idlesched_pool *pool, enum idlesched_close_mode mode, u
 int idlesched_pool_release(idlesched_pool *pool, uint64_t timeout_ns,
                            idlesched_release_report *out) {
   ids_pool_check(pool);
-  if (ids_pool_is_mine(pool) && !is_inherited(pool)) {
+  if (!is_inherited(pool) && ids_pool_is_mine(pool)) {
     if (out != NULL)
       *out = (idlesched_release_report){ 0 };
     return -EDEADLK;

@@ -9,9 +9,9 @@
 static struct {
   struct ids_fork_mark fork;
   struct ids_mutex lock;
-  struct ids_cond let_go;    /* broadcast when nobody holds a pool; waited on without a deadline */
-  struct ids_list entries;   /* R */
-  uint64_t rounds_count;     /* R */
+  struct ids_cond let_go;  /* broadcast when nobody holds a pool; waited on without a deadline */
+  struct ids_list entries; /* R */
+  uint64_t rounds_count;   /* R */
 } registry = { .lock = IDS_MUTEX_STATIC,
                .let_go = IDS_COND_STATIC,
                .entries = { &registry.entries, &registry.entries } };

@@ -36,8 +36,8 @@ static void measure_after(idlesched_release_report *out) {
     out->kept_live_bytes += out->after[i].live_bytes;
     out->kept_free_bytes += out->after[i].free_bytes;
   }
-  out->kept_other_bytes =
-    difference(out->anonymous_after_bytes, out->kept_live_bytes + out->kept_free_bytes);
+  out->kept_other_bytes = difference(out->anonymous_after_bytes,
+                                     out->kept_live_bytes + out->kept_free_bytes);
 }
 
 /* ------------------------------------------------------------------- purge */
@@ -87,16 +87,15 @@ static void visit(struct ids_pools_walk *walk, uint64_t deadline_ns,
   out->missed_running_count = visit.missed_running_count;
   out->missed_starting_count = visit.missed_starting_count;
   out->missed_exiting_count = visit.missed_exiting_count;
-  out->missed_count =
-    out->missed_running_count + out->missed_starting_count + out->missed_exiting_count;
+  out->missed_count = out->missed_running_count + out->missed_starting_count +
+                      out->missed_exiting_count;
   /* Whose pool has gone meanwhile has left. */
   out->visited_count = visit.asked_count - out->missed_count;
 }
 
 /* ---------------------------------------------------------------- releases */
 
-static int release(struct ids_pools_walk walk, uint64_t timeout_ns,
-                   idlesched_release_report *out) {
+static int release(struct ids_pools_walk walk, uint64_t timeout_ns, idlesched_release_report *out) {
   uint64_t began_ns = ids_now_ns();
   measure_before(out);
   visit(&walk, ids_after_ns(began_ns, timeout_ns), out);
@@ -113,8 +112,8 @@ int ids_release_all(uint64_t timeout_ns, idlesched_release_report *out) {
 
 int ids_release_pools(struct idlesched_pool *const *pools, unsigned pools_count,
                       uint64_t timeout_ns, idlesched_release_report *out) {
-  return release((struct ids_pools_walk){ .pools = pools, .pools_count = pools_count },
-                 timeout_ns, out);
+  return release((struct ids_pools_walk){ .pools = pools, .pools_count = pools_count }, timeout_ns,
+                 out);
 }
 
 void ids_release_free(idlesched_release_report *out) {

@@ -84,7 +84,8 @@ SPEC(no_pool_nothing_to_visit, "B15 without a pool a release is of the caller's 
   CHECK_EQ_INT(idlesched_release(0, NULL), 0);
 }
 
-SPEC(a_list_names_pools, "B14 a release of a list visits its pools, once where one is there twice") {
+SPEC(a_list_names_pools,
+     "B14 a release of a list visits its pools, once where one is there twice") {
   idlesched_release_report report;
   idlesched_pool *first = parked_pool(1, true), *other = parked_pool(1, true),
                  *last = parked_pool(2, false);
@@ -195,9 +196,9 @@ static bool release_from_hook(idlesched_worker *worker, void *context) {
 
 SPEC(a_hook_releases, "B14 a worker that is visited may release all pools from its hook") {
   idlesched_release_report report;
-  idlesched_pool *pool =
-    POOL(.workers_max = 1, .idle_release_ns = IDLESCHED_NEVER, .idle_exit_ns = IDLESCHED_NEVER,
-         .hooks = { .start = give_data, .collect = release_from_hook });
+  idlesched_pool *pool = POOL(.workers_max = 1, .idle_release_ns = IDLESCHED_NEVER,
+                              .idle_exit_ns = IDLESCHED_NEVER,
+                              .hooks = { .start = give_data, .collect = release_from_hook });
   idlesched_pool *other = parked_pool(1, true);
   run_one_job(pool);
   WAIT_UNTIL(stats_of(pool).parked == 1, SOON_MS);

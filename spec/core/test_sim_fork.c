@@ -322,6 +322,29 @@ SPEC(a_parked_thread_forks,
   sim_spec_exhaust(&plan);
 }
 
+/* ------------------------------------------------------------ a job that forks */
+
+/* For the child the worker whose thread forked is nobody that others wait for. */
+static void a_job_forks(void *context) {
+  idlesched_release_report report;
+  (void)context;
+  begin_process();
+  the_pool = SIM_POOL(.workers_max = 1);
+  ids_tls_set(IDS_TLS_WORKER, sim_worker(the_pool, 0)); /* as if this were in a job */
+  sim_fork();
+  SIM_CHECK_EQUAL(idlesched_release(NEVER, &report), 0);
+  SIM_CHECK_EQUAL(report.pools_count, 0);
+  SIM_CHECK_EQUAL(idlesched_pool_release(the_pool, NEVER, NULL), -ESHUTDOWN);
+  SIM_CHECK_EQUAL(idlesched_release_pools(&the_pool, 1, NEVER, &report), -ESHUTDOWN);
+  ids_tls_set(IDS_TLS_WORKER, NULL);
+}
+
+SPEC(a_job_that_forks_releases, "G5 B14 a job forks: in the child it releases, and visits nobody") {
+  need_to_fork();
+  struct sim_plan plan = { .name = "a job forks", .scenario = a_job_forks, .bound = 1 };
+  sim_spec_exhaust(&plan);
+}
+
 /* ------------------------------------------------- two who are the first to look */
 
 static struct ids_fork_mark the_mark;

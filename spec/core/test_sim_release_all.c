@@ -215,8 +215,9 @@ static void slow_collects(void *context) {
   finish();
 }
 
-SPEC(all_are_asked_first, "B16 B17 all pools are asked first: slow collects go on side by side, and "
-                          "nobody waits for them to be given up") {
+SPEC(all_are_asked_first,
+     "B16 B17 all pools are asked first: slow collects go on side by side, and "
+     "nobody waits for them to be given up") {
   struct sim_plan plan = plan_of("release all slow", slow_collects);
   plan.bound = 1;
   sim_spec_exhaust(&plan);
@@ -418,8 +419,7 @@ static void release_from_job(void *context) {
 }
 
 static void submit_release(idlesched_pool *pool, unsigned most_count) {
-  SIM_CHECK_EQUAL(
-    idlesched_pool_submit(pool, release_from_job, (void *)(uintptr_t)most_count), 0);
+  SIM_CHECK_EQUAL(idlesched_pool_submit(pool, release_from_job, (void *)(uintptr_t)most_count), 0);
 }
 
 static void one_job_releases(void *context) {
@@ -536,8 +536,8 @@ static void beside_everything(void *context) {
   (void)context;
   sim_states(1, 1, 0);
   for (unsigned i = 0; i < POOLS; i++)
-    pools[i] = SIM_POOL(.workers_max = 2, .idle_release_ns = 2 * IDS_MS,
-                        .idle_exit_ns = 5 * IDS_MS, .is_dedicated = i == 1,
+    pools[i] = SIM_POOL(.workers_max = 2, .idle_release_ns = 2 * IDS_MS, .idle_exit_ns = 5 * IDS_MS,
+                        .is_dedicated = i == 1,
                         .hooks = i == 0 ? sim_state_hooks : (idlesched_worker_hooks){ 0 });
   sim_jobs_take(sim_choose(2, "duration") * IDS_MS);
   for (unsigned i = 0; i < 2; i++)
