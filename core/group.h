@@ -167,6 +167,7 @@ struct ids_worker {
   bool has_state;              /* L  while PARKED: has to collect before its heap is given up */
   bool awaits_pass;            /* L  PARKED or RELEASING: a pass gives up its heap in time */
   bool awaits_return;          /* L  its thread is awake and waits to be given back */
+  bool is_visiting;            /* L  its job or hook is in a release, and waits for others */
   uint64_t visit_asked;        /* L  number of the last visit it owes */
   uint64_t visit_served;       /* L  number of the last visit it made */
   uint64_t parked_at_ns;       /* L  when it parked; who parked last is woken first */
@@ -228,7 +229,7 @@ struct ids_group {
   bool is_stopping;                            /* L */
   bool is_orphaned;                            /* L  the last thread frees the group */
   struct ids_departed departed;                /* L */
-  uint64_t visits_count;                       /* L  visits asked for so far */
+  uint64_t last_visit;                         /* L  number of the last visit asked for */
   unsigned visitors_count;                     /* L  threads that wait for one, and purge then */
   /* The release pass: pass.h. */
   struct ids_worker *timer_holder;     /* L  the parked worker that sleeps until the next pass */

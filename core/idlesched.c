@@ -12,6 +12,7 @@
 #include "failure.h"
 #include "heap.h"
 #include "option.h"
+#include "memory.h"
 #include "pool.h"
 #include "release.h"
 #include "stats.h"
@@ -77,12 +78,7 @@ unsigned idlesched_cpus(void) {
 }
 
 int idlesched_memory_read(idlesched_memory *out) {
-  struct ids_residency residency;
-  int status = ids_residency_read(&residency);
-  *out = (idlesched_memory){ .resident_bytes = residency.resident_bytes,
-                             .anonymous_bytes = residency.anonymous_bytes,
-                             .threads_count = residency.threads_count };
-  return status;
+  return ids_memory_read(out);
 }
 
 /* ----------------------------------------------------------------------- blocks */
@@ -265,15 +261,45 @@ int idlesched_pool_close(idlesched_pool *pool, enum idlesched_close_mode mode, u
 
 int idlesched_pool_release(idlesched_pool *pool, uint64_t timeout_ns,
                            idlesched_release_report *out) {
-  idlesched_release_report ignored;
   ids_pool_check(pool);
+  if (!is_inherited(pool) && ids_pool_is_mine(pool)) {
+    if (out != NULL)
+      *out = (idlesched_release_report){ 0 };
+    return -EDEADLK;
+  }
+  return idlesched_release_pools(&pool, 1, timeout_ns, out);
+}
+
+int idlesched_release_pools(idlesched_pool *const *pools, unsigned pools_count, uint64_t timeout_ns,
+                            idlesched_release_report *out) {
+  idlesched_release_report ignored;
+  ids_assert(pools != NULL || pools_count == 0);
   if (out == NULL)
     out = &ignored;
   *out = (idlesched_release_report){ 0 };
-  if (is_inherited(pool))
+  bool has_inherited = false;
+  for (unsigned i = 0; i < pools_count; i++) {
+    ids_pool_check(pools[i]);
+    has_inherited |= is_inherited(pools[i]);
+  }
+  if (has_inherited)
     return -ESHUTDOWN;
   ids_host_thread_check_may_allocate(); /* the caller's own heap is collected as well */
-  return ids_release_pool(pool, default_ns(timeout_ns, RELEASE_TIMEOUT_DEFAULT_NS), out);
+  return ids_release_pools(pools, pools_count, default_ns(timeout_ns, RELEASE_TIMEOUT_DEFAULT_NS),
+                           out);
+}
+
+int idlesched_release(uint64_t timeout_ns, idlesched_release_report *out) {
+  idlesched_release_report ignored;
+  ids_host_thread_check_may_allocate();
+  return ids_release_all(default_ns(timeout_ns, RELEASE_TIMEOUT_DEFAULT_NS),
+                         out == NULL ? &ignored : out);
+}
+
+void idlesched_purge_all(idlesched_release_report *out) {
+  idlesched_release_report ignored;
+  ids_host_thread_check_may_allocate();
+  ids_release_free(out == NULL ? &ignored : out);
 }
 
 void idlesched_pool_freed(idlesched_pool *pool) {

@@ -470,7 +470,8 @@ typedef struct idlesched_release_report {
   uint64_t kept_free_bytes;  /* free blocks: in pages that others still use, or not collected */
   uint64_t kept_other_bytes; /* what is not of these allocators: stacks, data, other heaps */
   idlesched_heap_memory before[IDLESCHED_HEAPS_MAX], after[IDLESCHED_HEAPS_MAX];
-  int64_t purge_delay_ms; /* what is in force without guards; 0 or below is the user's will */
+  int64_t purge_delay_ms; /* without guards; 0 or below is the user's will, or there is no such
+                           * option: what was freed is back already, or with -1 stays */
   bool lifted_guards;     /* overrides were put aside for the purge, and are back */
   uint64_t time_ns;       /* what the call took */
 } idlesched_release_report;
@@ -493,9 +494,16 @@ IDLESCHED_API int idlesched_pool_release(idlesched_pool *pool, uint64_t timeout_
                                          idlesched_release_report *out);
 
 /*
- * The same for every pool of the process, or for those of a list.  From a job, its own
- * worker counts as the caller.  A pool may be destroyed meanwhile: then that waits, unless it
- * is one of a list.
+ * The same for every pool of the process, or for those of a list, where each counts once.  All
+ * are asked first, and then waited for until one common time limit.  From a job or a hook, its
+ * own worker counts as the caller, and is neither visited nor missed; workers whose jobs
+ * release at the same time miss each other, as they would wait for ever.
+ *
+ * Pools may be made and destroyed meanwhile: a new one is not visited, and a destroyed one is
+ * not waited for any longer.  Threads that a destroy has left behind still count.
+ *
+ *   -ETIMEDOUT  as above
+ *   -ESHUTDOWN  one of the list is a parent process's: nothing was done
  */
 IDLESCHED_API int idlesched_release(uint64_t timeout_ns, idlesched_release_report *out);
 IDLESCHED_API int idlesched_release_pools(idlesched_pool *const *pools, unsigned pools_count,

@@ -113,6 +113,7 @@ static void stop(struct ids_worker *worker) {
 
 static void free_pool(struct ids_group *group) {
   struct idlesched_pool *self = pool_of(group);
+  ids_pools_leave(&self->entry);
   self->tag = 0;
   ids_queue_deinit(&self->queue);
   ids_group_deinit(group);
@@ -149,6 +150,7 @@ int ids_pool_create(struct idlesched_pool **out, const struct ids_pool_config *c
   if (status != 0)
     goto free_claimed;
 
+  ids_pools_enter(&self->entry, self);
   *out = self;
   return 0;
 

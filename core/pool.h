@@ -23,6 +23,7 @@
 
 #include "idlesched.h"
 #include "job.h"
+#include "pools.h"
 #include "queue.h"
 #include "worker.h"
 
@@ -32,6 +33,7 @@ enum ids_admission { IDS_POOL_OPEN, IDS_POOL_CLOSING, IDS_POOL_CLOSED };
 struct idlesched_pool {
   uint32_t tag;                 /* C  says that this is a pool; cleared when freed */
   struct ids_group group;       /*    its lock is the pool's */
+  struct ids_pools_entry entry; /*    among the pools of the process: pools.h */
   idlesched_worker_hooks hooks; /* C */
   void (*dropped)(void (*run)(void *context), void *context); /* C  may be NULL */
   struct ids_queue queue;                                     /* L */

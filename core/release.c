@@ -4,38 +4,124 @@
  */
 #include "release.h"
 
+#include <string.h>
+
 #include "heap.h"
 #include "host_thread.h"
+#include "memory.h"
+#include "option.h"
 #include "visit.h"
 
-/* 0 where the system does not tell. */
-static uint64_t anonymous_bytes(void) {
-  struct ids_residency residency;
-  (void)ids_residency_read(&residency);
-  return residency.anonymous_bytes;
+/* ------------------------------------------------------------------ report */
+
+/* What the system does not tell is 0. */
+static void measure_before(idlesched_release_report *out) {
+  idlesched_memory memory;
+  (void)ids_memory_read(&memory);
+  *out = (idlesched_release_report){ .anonymous_before_bytes = memory.anonymous_bytes };
+  memcpy(out->before, memory.heaps, sizeof out->before);
 }
 
-int ids_release_pool(struct idlesched_pool *pool, uint64_t timeout_ns,
-                     idlesched_release_report *out) {
-  *out = (idlesched_release_report){ 0 };
-  if (ids_pool_is_mine(pool))
-    return -EDEADLK;
+static uint64_t difference(uint64_t left, uint64_t right) {
+  return left > right ? left - right : 0;
+}
 
-  uint64_t began_ns = ids_now_ns();
-  out->anonymous_before_bytes = anonymous_bytes();
-  struct ids_visits visits = ids_group_visit(&pool->group, ids_after_ns(began_ns, timeout_ns));
-  out->visited_count = visits.visited_count;
-  out->missed_count = visits.pending_count;
+static void measure_after(idlesched_release_report *out) {
+  idlesched_memory memory;
+  (void)ids_memory_read(&memory);
+  out->anonymous_after_bytes = memory.anonymous_bytes;
+  out->returned_bytes = difference(out->anonymous_before_bytes, out->anonymous_after_bytes);
+  memcpy(out->after, memory.heaps, sizeof out->after);
+  for (unsigned i = 0; i < IDLESCHED_HEAPS_MAX; i++) {
+    out->kept_live_bytes += out->after[i].live_bytes;
+    out->kept_free_bytes += out->after[i].free_bytes;
+  }
+  out->kept_other_bytes = difference(out->anonymous_after_bytes,
+                                     out->kept_live_bytes + out->kept_free_bytes);
+}
 
-  ids_host_threads_give_up(ids_now_ns(), 0);
+/* ------------------------------------------------------------------- purge */
+
+static int64_t purge_delay_ms(void) {
+  return ids_heap_ops.has_options ? ids_heap_ops.option_get(IDS_HEAP_PURGE_DELAY_MS) : 0;
+}
+
+/* A purge would return early while a guard has the delay at 0. */
+static void purge_all(idlesched_release_report *out) {
+  out->lifted_guards = ids_options_lift();
+  out->purge_delay_ms = purge_delay_ms();
   ids_heap_collect();
   ids_heap_purge_and_wait();
+  ids_options_unlift();
+}
 
-  out->anonymous_after_bytes = anonymous_bytes();
-  if (out->anonymous_after_bytes < out->anonymous_before_bytes)
-    out->returned_bytes = out->anonymous_before_bytes - out->anonymous_after_bytes;
+/* ------------------------------------------------------------------ visits */
+
+/* In a child process the worker that forked is a thread like any other. */
+static struct ids_worker *calling_worker(void) {
+  struct ids_worker *worker = ids_worker_current();
+  bool is_here = worker != NULL && worker->group->fork_generation == ids_fork_generation();
+  return is_here ? worker : NULL;
+}
+
+static void visit(struct ids_pools_walk *walk, uint64_t deadline_ns,
+                  idlesched_release_report *out) {
+  struct ids_visit visit = { .deadline_ns = deadline_ns, .caller = calling_worker() };
+  struct ids_pools_entry *entry = NULL;
+  ids_visit_begin(&visit);
+
+  ids_pools_lock();
+  visit.number = walk->round = ids_pools_begin_round_locked();
+  while ((entry = ids_pools_next_locked(walk, entry)) != NULL) {
+    ids_visit_ask(&visit, &entry->pool->group);
+    out->pools_count++;
+  }
+  ids_pools_unlock();
+
+  while ((entry = ids_pools_next(walk, entry)) != NULL)
+    ids_visit_parked(&visit, &entry->pool->group);
+  while ((entry = ids_pools_next(walk, entry)) != NULL)
+    ids_visit_await(&visit, &entry->pool->group);
+
+  ids_visit_end(&visit);
+  out->missed_running_count = visit.missed_running_count;
+  out->missed_starting_count = visit.missed_starting_count;
+  out->missed_exiting_count = visit.missed_exiting_count;
+  out->missed_count = out->missed_running_count + out->missed_starting_count +
+                      out->missed_exiting_count;
+  /* Whose pool has gone meanwhile has left. */
+  out->visited_count = visit.asked_count - out->missed_count;
+}
+
+/* ---------------------------------------------------------------- releases */
+
+static int release(struct ids_pools_walk walk, uint64_t timeout_ns, idlesched_release_report *out) {
+  uint64_t began_ns = ids_now_ns();
+  measure_before(out);
+  visit(&walk, ids_after_ns(began_ns, timeout_ns), out);
+  ids_host_threads_give_up(ids_now_ns(), 0);
+  purge_all(out);
+  measure_after(out);
   out->time_ns = ids_now_ns() - began_ns;
   return out->missed_count > 0 ? -ETIMEDOUT : 0;
+}
+
+int ids_release_all(uint64_t timeout_ns, idlesched_release_report *out) {
+  return release((struct ids_pools_walk){ .is_for_all = true }, timeout_ns, out);
+}
+
+int ids_release_pools(struct idlesched_pool *const *pools, unsigned pools_count,
+                      uint64_t timeout_ns, idlesched_release_report *out) {
+  return release((struct ids_pools_walk){ .pools = pools, .pools_count = pools_count }, timeout_ns,
+                 out);
+}
+
+void ids_release_free(idlesched_release_report *out) {
+  uint64_t began_ns = ids_now_ns();
+  measure_before(out);
+  purge_all(out);
+  measure_after(out);
+  out->time_ns = ids_now_ns() - began_ns;
 }
 
 void ids_release_thread(void) {

@@ -6,52 +6,95 @@
 
 #include "pass.h"
 
-/* Ask everybody; those that have to do it themselves are woken.  Who has no thread owes
- * nothing, and a thread that it gets later does not owe this visit. */
-static uint64_t ask_for_visits_locked(struct ids_group *self) {
-  uint64_t number = ++self->visits_count;
-  for (unsigned i = 0; i < self->config.workers_max; i++) {
-    struct ids_worker *worker = &self->workers[i];
-    worker->visit_asked = number;
-    if (worker->state == IDS_WORKER_ABSENT || worker->state == IDS_WORKER_GONE)
-      worker->visit_served = number;
+/* Those that wait for it look again. */
+static void set_visiting(struct ids_worker *worker, bool is_visiting) {
+  struct ids_group *group = worker->group;
+  ids_group_lock(group);
+  ids_assert(worker->is_visiting != is_visiting);
+  worker->is_visiting = is_visiting;
+  ids_cond_broadcast(&group->changed);
+  ids_group_unlock(group);
+}
+
+void ids_visit_begin(const struct ids_visit *self) {
+  if (self->caller != NULL)
+    set_visiting(self->caller, true);
+}
+
+void ids_visit_end(const struct ids_visit *self) {
+  if (self->caller != NULL)
+    set_visiting(self->caller, false);
+}
+
+static bool has_thread_locked(const struct ids_worker *worker) {
+  return worker->state != IDS_WORKER_ABSENT && worker->state != IDS_WORKER_GONE;
+}
+
+/* Those that have to do it themselves are woken.  Who has no thread owes nothing, and a
+ * thread that it gets later does not owe this visit. */
+void ids_visit_ask(struct ids_visit *self, struct ids_group *group) {
+  ids_group_lock(group);
+  ids_assert(group->last_visit < self->number);
+  group->last_visit = self->number;
+  for (unsigned i = 0; i < group->config.workers_max; i++) {
+    struct ids_worker *worker = &group->workers[i];
+    if (worker == self->caller)
+      continue;
+    worker->visit_asked = self->number;
+    if (has_thread_locked(worker))
+      self->asked_count++;
+    else
+      worker->visit_served = self->number;
     if (worker->state == IDS_WORKER_PARKED && worker->has_state)
       ids_cond_signal(&worker->wake);
   }
-  return number;
+  group->visitors_count++;
+  ids_group_unlock(group);
 }
 
-/* Give up the heaps of those that need not be woken for it. */
-static void visit_parked_locked(struct ids_group *self, uint64_t number) {
-  for (unsigned i = 0; i < self->config.workers_max; i++) {
-    struct ids_worker *worker = &self->workers[i];
-    if (worker->state == IDS_WORKER_PARKED && worker->visit_served < number && !worker->has_state &&
-        !worker->has_ticket && !worker->is_retiring)
+static bool is_pending_locked(const struct ids_visit *self, const struct ids_worker *worker) {
+  return worker->visit_served < self->number && worker != self->caller;
+}
+
+/* Whoever is not parked, or is about to wake up, does it when it parks. */
+void ids_visit_parked(const struct ids_visit *self, struct ids_group *group) {
+  ids_group_lock(group);
+  for (unsigned i = 0; i < group->config.workers_max; i++) {
+    struct ids_worker *worker = &group->workers[i];
+    if (worker->state == IDS_WORKER_PARKED && is_pending_locked(self, worker) &&
+        !worker->has_state && !worker->has_ticket && !worker->is_retiring)
       ids_worker_give_up_locked(worker);
   }
+  ids_group_unlock(group);
 }
 
-static unsigned count_pending_locked(const struct ids_group *self, uint64_t number) {
-  unsigned count = 0;
-  for (unsigned i = 0; i < self->config.workers_max; i++)
-    count += self->workers[i].visit_served < number;
-  return count;
+static bool is_awaited_locked(const struct ids_visit *self, const struct ids_group *group) {
+  for (unsigned i = 0; i < group->config.workers_max; i++)
+    if (is_pending_locked(self, &group->workers[i]) && !group->workers[i].is_visiting)
+      return true;
+  return false;
 }
 
-struct ids_visits ids_group_visit(struct ids_group *self, uint64_t deadline_ns) {
-  ids_group_lock(self);
-  uint64_t number = ask_for_visits_locked(self);
-  unsigned asked_count = count_pending_locked(self, number);
-  unsigned pending_count;
-  self->visitors_count++;
-  visit_parked_locked(self, number);
-  while ((pending_count = count_pending_locked(self, number)) > 0 && ids_now_ns() < deadline_ns) {
-    ids_group_wait_locked(self, deadline_ns);
-    visit_parked_locked(self, number);
+static void count_missed_locked(struct ids_visit *self, const struct ids_group *group) {
+  for (unsigned i = 0; i < group->config.workers_max; i++) {
+    const struct ids_worker *worker = &group->workers[i];
+    if (!is_pending_locked(self, worker))
+      continue;
+    if (worker->state == IDS_WORKER_STARTING)
+      self->missed_starting_count++;
+    else if (worker->state == IDS_WORKER_EXITING)
+      self->missed_exiting_count++;
+    else
+      self->missed_running_count++;
   }
-  self->visitors_count--;
-  ids_pass_follow_up_locked(self, ids_now_ns());
-  ids_group_unlock(self);
-  return (struct ids_visits){ .visited_count = asked_count - pending_count,
-                              .pending_count = pending_count };
+}
+
+void ids_visit_await(struct ids_visit *self, struct ids_group *group) {
+  ids_group_lock(group);
+  while (is_awaited_locked(self, group) && ids_now_ns() < self->deadline_ns)
+    ids_group_wait_locked(group, self->deadline_ns);
+  count_missed_locked(self, group);
+  group->visitors_count--;
+  ids_pass_follow_up_locked(group, ids_now_ns());
+  ids_group_unlock(group);
 }

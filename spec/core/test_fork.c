@@ -6,6 +6,7 @@
  * Nothing stands between the core and its platform here: what did would have locks of
  * its own, which a fork may catch.
  */
+#include <errno.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,6 +33,15 @@ static int live_as_child(idlesched_pool *inherited) {
     return 5;
   idlesched_pool_destroy(pool);
   return 0;
+}
+
+static int release_as_child(idlesched_pool *inherited) {
+  idlesched_release_report report;
+  if (idlesched_release(IDLESCHED_NEVER, &report) != 0 || report.pools_count != 0)
+    return 1;
+  if (idlesched_release_pools(&inherited, 1, IDLESCHED_NEVER, &report) != -ESHUTDOWN)
+    return 2;
+  return idlesched_pool_release(inherited, IDLESCHED_NEVER, NULL) == -ESHUTDOWN ? 0 : 3;
 }
 
 static void keep_purging(void *is_over) {
@@ -102,5 +112,19 @@ SPEC(a_child_of_a_process_whose_threads_end, "G5 children of a process whose wor
     check_child(live_as_child, pool);
   }
   CHECK_EQ_INT(idlesched_pool_wait(pool, IDLESCHED_NEVER), 0);
+  idlesched_pool_destroy(pool);
+}
+
+static void fork_and_release(void *pool) {
+  check_child(release_as_child, pool);
+}
+
+SPEC(a_child_has_none_of_the_pools,
+     "G5 B14 a release in a child visits none of its parent's pools, also in a job that forked") {
+  idlesched_pool *pool = POOL(.workers_max = 2, .idle_release_ns = IDLESCHED_NEVER);
+  fork_and_release(pool);
+  REQUIRE_EQ_INT(idlesched_pool_submit(pool, fork_and_release, pool), 0);
+  CHECK_EQ_INT(idlesched_pool_wait(pool, IDLESCHED_NEVER), 0);
+  CHECK_EQ_U64(stats_of(pool).releases, 0);
   idlesched_pool_destroy(pool);
 }

@@ -80,7 +80,7 @@ SPEC(no_worker_nothing_to_visit,
   CHECK_EQ_INT(report.visited_count, 0);
   CHECK_EQ_INT(report.missed_count, 0);
   CHECK_EQ_U64(stats_of(pool).starts, 0);
-  CHECK_EQ_STR(heap_fake_diary(), "cp"); /* the caller's own */
+  CHECK_EQ_STR(heap_fake_diary(), "gcp"); /* the caller's own */
   destroy(pool);
 }
 
@@ -110,7 +110,7 @@ SPEC(all_workers_busy_is_no_hang, "B16 with every worker busy a release ends all
   CHECK_EQ_INT(report.visited_count, 0);
   CHECK_EQ_INT(report.missed_count, WORKERS);
   /* The caller's own heap is released even so. */
-  CHECK_EQ_STR(heap_fake_diary(), "cp");
+  CHECK_EQ_STR(heap_fake_diary(), "gcp");
   door_open(&door);
   WAIT_UNTIL(stats_of(pool).releases == WORKERS, SOON_MS);
   destroy(pool);

@@ -5,8 +5,8 @@
  * middle of.
  *
  * A sweep lets a thread of its own fork at step k and be the child's only thread; threads
- * of the parent hold the locks of a pool, of the purges, of the guards and of the host's
- * threads at some of the steps.
+ * of the parent hold the locks of a pool, of all pools, of the purges, of the guards and of the
+ * host's threads at some of the steps.
  */
 #include <errno.h>
 #include <string.h>
@@ -115,6 +115,7 @@ static idlesched_pool *check_new_pool(void) {
   SIM_CHECK_EQUAL(idlesched_pool_wait(pool, NEVER), 0);
   SIM_CHECK_EQUAL(idlesched_pool_release(pool, NEVER, &report), 0);
   SIM_CHECK_EQUAL(report.visited_count, 1);
+  SIM_CHECK_EQUAL(idlesched_release(NEVER, NULL), 0); /* and none of the parent's */
   SIM_CHECK_EQUAL(sim_stats(pool).jobs_done, 1);
   struct sim_client client;
   sim_client_start(&client, take_part, pool);
@@ -178,7 +179,7 @@ static void park_and_release(void *context) {
   idlesched_thread_park_begin(&self);
   ids_point("parked");
   idlesched_thread_park_end(&self);
-  idlesched_pool_release(the_pool, NEVER, NULL);
+  idlesched_release(NEVER, NULL);
   idlesched_thread_leave(&self);
 }
 
@@ -342,6 +343,29 @@ SPEC(a_parked_thread_forks,
   struct sim_plan plan = { .name = "parked one forks", .scenario = parked_one_forks, .bound = 3 };
   sim_spec_exhaust(&plan);
   plan.is_hostile = true;
+  sim_spec_exhaust(&plan);
+}
+
+/* ------------------------------------------------------------ a job that forks */
+
+/* For the child the worker whose thread forked is nobody that others wait for. */
+static void a_job_forks(void *context) {
+  idlesched_release_report report;
+  (void)context;
+  begin_process();
+  the_pool = SIM_POOL(.workers_max = 1);
+  ids_tls_set(IDS_TLS_WORKER, sim_worker(the_pool, 0)); /* as if this were in a job */
+  sim_fork();
+  SIM_CHECK_EQUAL(idlesched_release(NEVER, &report), 0);
+  SIM_CHECK_EQUAL(report.pools_count, 0);
+  SIM_CHECK_EQUAL(idlesched_pool_release(the_pool, NEVER, NULL), -ESHUTDOWN);
+  SIM_CHECK_EQUAL(idlesched_release_pools(&the_pool, 1, NEVER, &report), -ESHUTDOWN);
+  ids_tls_set(IDS_TLS_WORKER, NULL);
+}
+
+SPEC(a_job_that_forks_releases, "G5 B14 a job forks: in the child it releases, and visits nobody") {
+  need_to_fork();
+  struct sim_plan plan = { .name = "a job forks", .scenario = a_job_forks, .bound = 1 };
   sim_spec_exhaust(&plan);
 }
 
