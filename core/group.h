@@ -154,6 +154,7 @@ struct ids_group_config {
  *   C  constant from init to deinit
  *   L  only with group->lock held
  *   T  only by the worker's own thread
+ *   A  written by the worker's own thread, read by anybody: a relaxed word, for people
  */
 struct ids_worker {
   struct ids_group *group;     /* C */
@@ -183,6 +184,8 @@ struct ids_worker {
   void *heap;               /* L  its thread's; only a claim allows to touch it */
   void *data;               /* T  the host's, for this worker */
   bool is_in_done;          /* T  in the done callback of its job */
+  uint64_t live_bytes;      /* A  what the host keeps for it, as the host says, */
+  uint64_t dead_bytes;      /* A  and what a collection would free of that */
 };
 
 /* Events since the group was made.  L */

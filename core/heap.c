@@ -4,7 +4,12 @@
  */
 #include "heap.h"
 
+#include "counter.h"
 #include "fork.h"
+
+#define TRIM_LEAST_BYTES (UINT64_C(4) << 20)
+/* Less than the 0.9 s after which a later pass follows, so that this one is not left out, too. */
+#define TRIM_APART_NS (500 * IDS_MS)
 
 /*
  * The process has one of these, as it has one allocator.  A request is a number; a
@@ -23,6 +28,7 @@ static struct {
   uint64_t asked_count;   /* L  requests so far */
   uint64_t served_count;  /* L  requests that a finished round has served */
   uint64_t rounds_count;  /* L */
+  uint64_t trimmed_at_ns; /* L  when the C library's heap was; 0: never */
 } purge = { .lock = IDS_MUTEX_STATIC, .served = IDS_COND_STATIC };
 
 static void lock(void) {
@@ -75,13 +81,38 @@ static void purge_until_served(bool may_rely_on_promise) {
   ids_mutex_unlock(&purge.lock);
 }
 
-const char *ids_heap_name(void) {
-  static char text[32];
+#define NAME_SIZE 32
+
+/* Written once. */
+static const char *name_once(char *text, void (*write)(char *text, size_t size)) {
   lock();
   if (text[0] == '\0')
-    ids_heap_ops.name(text, sizeof text);
+    write(text, NAME_SIZE);
   ids_mutex_unlock(&purge.lock);
   return text;
+}
+
+const char *ids_heap_name(void) {
+  static char text[NAME_SIZE];
+  return name_once(text, ids_heap_ops.name);
+}
+
+const char *ids_heap_c_name(void) {
+  static char text[NAME_SIZE];
+  return name_once(text, ids_libc_name);
+}
+
+void *ids_heap_resize(void *block, size_t size) {
+  uint64_t grown_bytes;
+  void *resized = ids_heap_ops.resize(block, size, &grown_bytes);
+  ids_counter_add_live(grown_bytes);
+  return resized;
+}
+
+void ids_heap_free(void *block) {
+  uint64_t grown_bytes;
+  ids_heap_ops.free(block, &grown_bytes);
+  ids_counter_add_live(grown_bytes);
 }
 
 void ids_heap_collect(void) {
@@ -122,4 +153,27 @@ uint64_t ids_heap_purges_count(void) {
   uint64_t count = purge.rounds_count;
   ids_mutex_unlock(&purge.lock);
   return count;
+}
+
+/* The moment counts as that of a trim, if one may be made. */
+static bool may_trim(bool always) {
+  uint64_t now_ns = ids_now_ns();
+  lock();
+  bool may = always || now_ns - purge.trimmed_at_ns >= TRIM_APART_NS;
+  if (may)
+    purge.trimmed_at_ns = now_ns;
+  ids_mutex_unlock(&purge.lock);
+  return may;
+}
+
+static bool is_worth_a_trim(void) {
+  struct ids_c_heap heap;
+  return ids_heap_ops.c_heap(&heap) && heap.free_bytes > TRIM_LEAST_BYTES;
+}
+
+void ids_heap_trim_c(bool always) {
+  if (ids_heap_ops.c_trim == NULL)
+    return;
+  if ((always || is_worth_a_trim()) && may_trim(always))
+    ids_heap_ops.c_trim();
 }

@@ -34,14 +34,23 @@ enum ids_heap_option {
   IDS_HEAP_OPTIONS
 };
 
+/* What the C library's malloc says of itself. */
+struct ids_c_heap {
+  uint64_t held_bytes; /* it has from the system; also what was trimmed and is not in memory */
+  uint64_t live_bytes; /* of them in blocks in use */
+  uint64_t free_bytes; /* and in blocks that were freed; also what was trimmed */
+};
+
 /* What an allocator does for us.  A build has one: heap_mimalloc.c or heap_system.c. */
 struct ids_heap_ops {
   /* Write name and version, for people. */
   void (*name)(char *text, size_t size);
   /* Before the first allocation: see idlesched_process_defaults(). */
   void (*set_defaults)(void);
-  void *(*resize)(void *block, size_t size);
-  void (*free)(void *block);
+  /* As realloc() and free(), and by how much the bytes in use have grown, counted by what
+   * blocks really have; modulo 2^64.  0 when there was no memory. */
+  void *(*resize)(void *block, size_t size, uint64_t *out_grown_bytes);
+  void (*free)(void *block, uint64_t *out_grown_bytes);
   void (*collect)(void);
   void (*purge)(void);
   /* The calling thread's heap, made if there is none yet: valid until the thread ends. */
@@ -57,12 +66,25 @@ struct ids_heap_ops {
   /* The same, but yields to what the user set, in the environment or in code: false, and
    * nothing has changed.  From an option_set() on that is so for each option_set_default(). */
   bool (*option_set_default)(enum ids_heap_option option, long value);
+  /* Whether a private mapping without a file, of which some is in memory, is the allocator's.
+   * NULL: the allocator is the C library's, and what that says has to do. */
+  bool (*owns)(uintptr_t begin, uintptr_t end);
+  /* The C library's heap.  False, and 0 for all: it does not tell, or its malloc is this very
+   * allocator, and it has none. */
+  bool (*c_heap)(struct ids_c_heap *out);
+  /* Give back what is free in that heap.  NULL: purge() does. */
+  void (*c_trim)(void);
 };
 
 extern const struct ids_heap_ops ids_heap_ops;
 
-/* Name and version of the allocator, for people. */
+/* Name and version of the allocator, for people, and of the C library's. */
 const char *ids_heap_name(void);
+const char *ids_heap_c_name(void);
+
+/* As realloc() and free(), and counted: counter.h. */
+void *ids_heap_resize(void *block, size_t size);
+void ids_heap_free(void *block);
 
 /* Give up what the calling thread's heap has cached.  27..60 us with mimalloc, more with
  * many pages.  A thread that never allocated gets an empty heap first. */
@@ -91,5 +113,27 @@ void ids_heap_purge_and_wait(void);
 
 /* Purges made so far in this process. */
 uint64_t ids_heap_purges_count(void);
+
+/*
+ * Native code under a stock interpreter takes its memory from the C library, and that keeps
+ * what was freed as well.  Trimming gives it back, from any thread, at some 1.3 ms for each
+ * 10 MB; where nothing is left to give it still goes over all that is free: 0.1..2 ms.
+ *
+ * always = false: only if more than 4 MiB are free, and not within 0.5 s of the last time.
+ * What is left out for that, a later pass does (0.9 s after the first: pass.h).
+ *
+ * That nothing was freed since the last time cannot be seen.  What was trimmed stays free in
+ * the C library's books, so the figure is the same whether those pages are in memory again
+ * or not: 64 MB in small blocks, one in 3000 of which stays, were 62 MB free before the
+ * trim, after it, and again when as much had been taken and freed once more.
+ */
+void ids_heap_trim_c(bool always);
+
+/* ------------------------------------------------------------ the C library's heap */
+
+/* heap_libc.c: for the allocators' files, whose ops these are, or what these are made of. */
+void ids_libc_name(char *text, size_t size);
+bool ids_libc_heap(struct ids_c_heap *out);
+void ids_libc_trim(void);
 
 #endif

@@ -8,6 +8,7 @@
 
 #include <mimalloc.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 /* More than a page of mimalloc's for small and medium blocks: it has pages of its own. */
 #define ARMING_BYTES (300 * 1024)
@@ -36,6 +37,20 @@ static void set_defaults(void) {
   mi_option_set_default(mi_option_allow_thp, 0);
   mi_option_set_default(mi_option_arena_purge_min_size, 64);
   mi_option_set_default(mi_option_page_reclaim_on_free, 0);
+}
+
+/* The sizes come with the call: to look the block up once more takes as long as freeing it. */
+static void *resize(void *block, size_t size, uint64_t *out_grown_bytes) {
+  size_t before_bytes, after_bytes;
+  void *resized = mi_urealloc(block, size, &before_bytes, &after_bytes);
+  *out_grown_bytes = resized == NULL ? 0 : (uint64_t)after_bytes - before_bytes;
+  return resized;
+}
+
+static void free_block(void *block, uint64_t *out_grown_bytes) {
+  size_t bytes;
+  mi_ufree(block, &bytes);
+  *out_grown_bytes = -(uint64_t)bytes;
 }
 
 /*
@@ -97,11 +112,53 @@ static bool option_set_default(enum ids_heap_option option, long value) {
   return true;
 }
 
+/*
+ * Arenas are asked for at addresses in this range, where no system puts anything by itself;
+ * the allocator tells of a page with blocks in it whether it is his, and of an arena not.
+ * Blocks that have a mapping of their own, and arenas for which the range was refused, are
+ * found by their pages.
+ */
+#define HINTS_BEGIN (UINT64_C(2) << 40)
+#define HINTS_END (UINT64_C(30) << 40)
+/* Pages begin at multiples of this; an arena has no more than so much between two of them
+ * that are used, or it is as good as empty. */
+#define SLICE_BYTES (64 * 1024)
+#define LOOKS_MAX 16384
+
+static bool owns(uintptr_t begin, uintptr_t end) {
+  if (begin >= HINTS_BEGIN && begin < HINTS_END)
+    return true;
+  for (unsigned i = 0; i < LOOKS_MAX && begin < end; i++, begin += SLICE_BYTES)
+    if (mi_is_in_heap_region((const void *)begin))
+      return true;
+  return false;
+}
+
+/* Where the host is linked to it, or it was preloaded. */
+static bool is_malloc(void) {
+  void *volatile block = malloc(1);
+  bool is = mi_is_in_heap_region(block);
+  free(block);
+  return is;
+}
+
+static bool c_heap(struct ids_c_heap *out) {
+  *out = (struct ids_c_heap){ 0 };
+  return !is_malloc() && ids_libc_heap(out);
+}
+
+/* Where malloc is mimalloc's, its malloc_trim() does nothing; the C library's would be left
+ * with what it took before, which is nothing. */
+static void c_trim(void) {
+  if (!is_malloc())
+    ids_libc_trim();
+}
+
 const struct ids_heap_ops ids_heap_ops = {
   .name = name,
   .set_defaults = set_defaults,
-  .resize = mi_realloc,
-  .free = mi_free,
+  .resize = resize,
+  .free = free_block,
   .collect = collect,
   .purge = purge,
   .own = own,
@@ -111,4 +168,7 @@ const struct ids_heap_ops ids_heap_ops = {
   .option_get = option_get,
   .option_set = option_set,
   .option_set_default = option_set_default,
+  .owns = owns,
+  .c_heap = c_heap,
+  .c_trim = c_trim,
 };

@@ -11,7 +11,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#if defined(__GLIBC__)
+#if defined(__linux__)
 #include <malloc.h>
 #endif
 
@@ -31,21 +31,40 @@ static void abandon(void *heap) {
   (void)heap;
 }
 
-static void purge(void) {
-#if defined(__GLIBC__)
-  malloc_trim(0);
+/* Where the size of a block is not to be had, none is counted. */
+static uint64_t bytes_of(void *block) {
+#if defined(__linux__)
+  return malloc_usable_size(block);
+#else
+  (void)block;
+  return 0;
 #endif
+}
+
+static void *resize(void *block, size_t size, uint64_t *out_grown_bytes) {
+  uint64_t before_bytes = bytes_of(block);
+  void *resized = realloc(block, size);
+  *out_grown_bytes = resized == NULL ? 0 : bytes_of(resized) - before_bytes;
+  return resized;
+}
+
+static void free_block(void *block, uint64_t *out_grown_bytes) {
+  *out_grown_bytes = -bytes_of(block);
+  free(block);
 }
 
 const struct ids_heap_ops ids_heap_ops = {
   .name = name,
   .set_defaults = nothing,
-  .resize = realloc,
-  .free = free,
+  .resize = resize,
+  .free = free_block,
   .collect = nothing,
-  .purge = purge,
+  .purge = ids_libc_trim,
   .own = own,
   .abandon = abandon,
   .thread_ends = nothing,
   .has_options = false,
+  .owns = NULL,
+  .c_heap = ids_libc_heap,
+  .c_trim = NULL,
 };

@@ -85,12 +85,12 @@ int idlesched_memory_read(idlesched_memory *out) {
 
 void *idlesched_realloc(void *block, size_t size) {
   ids_host_thread_check_may_allocate();
-  return ids_heap_ops.resize(block, size == 0 ? 1 : size);
+  return ids_heap_resize(block, size == 0 ? 1 : size);
 }
 
 void idlesched_free(void *block) {
   ids_host_thread_check_may_allocate();
-  ids_heap_ops.free(block);
+  ids_heap_free(block);
 }
 
 void idlesched_thread_idle(void) {
@@ -167,6 +167,15 @@ void idlesched_worker_set_data(idlesched_worker *worker, void *data) {
 }
 
 /* ---------------------------------------------------------------------- pools */
+
+static bool is_inherited(const idlesched_pool *pool);
+
+void idlesched_worker_set_memory(idlesched_worker *worker, uint64_t live_bytes,
+                                 uint64_t dead_bytes) {
+  ids_assert(worker != NULL && worker == ids_worker_current());
+  if (!is_inherited(ids_pool_of(worker->group)))
+    ids_worker_set_memory(worker, live_bytes, dead_bytes);
+}
 
 /*
  * A pool that a fork brought along has no workers in this process, and nobody knows who
@@ -313,6 +322,19 @@ void idlesched_pool_stats_read(idlesched_pool *pool, idlesched_pool_stats *out) 
   *out = (idlesched_pool_stats){ 0 };
   if (!is_inherited(pool))
     ids_stats_read(pool, out);
+}
+
+unsigned idlesched_pool_workers_read(idlesched_pool *pool, idlesched_worker_row *rows,
+                                     unsigned rows_max) {
+  ids_pool_check(pool);
+  unsigned workers_count = pool->group.config.workers_max;
+  unsigned rows_count = rows_max < workers_count ? rows_max : workers_count;
+  if (is_inherited(pool))
+    for (unsigned i = 0; i < rows_count; i++)
+      rows[i] = (idlesched_worker_row){ .index = i, .state = IDLESCHED_WORKER_ABSENT };
+  else
+    ids_workers_read(pool, rows, rows_count);
+  return workers_count;
 }
 
 unsigned idlesched_pool_audit(idlesched_pool *pool, idlesched_audit *out) {

@@ -120,8 +120,10 @@ IDLESCHED_API unsigned idlesched_cpus(void);
 /* One of the allocators of the process. */
 typedef struct idlesched_heap_memory {
   const char *name;        /* "mimalloc 3.6.0", "glibc 2.36"; NULL: there is no second one */
-  uint64_t resident_bytes; /* what it has in memory: pages, for the C library what it holds */
-  uint64_t live_bytes;     /* blocks in use, see idlesched_memory.live_bytes */
+  uint64_t resident_bytes; /* what it has in memory; for the C library what it holds, and no
+                            * more than is left of anonymous_bytes: what was trimmed it holds */
+  uint64_t live_bytes;     /* blocks in use: for the allocator of this build as in
+                            * idlesched_memory, so a host's own malloc is not among them */
   uint64_t free_bytes;     /* the rest of it */
 } idlesched_heap_memory;
 
@@ -143,7 +145,7 @@ typedef struct idlesched_memory {
 /*
  * 0, or -ENOTSUP or another -errno where the system does not tell (it needs /proc/self/smaps,
  * Linux 4.14), and then 0 for what it does not.  Costs 0.1..1 ms, more in a process with many
- * mappings: the kernel walks its page tables, and the C library locks each of its arenas.
+ * mappings: the kernel walks its page tables twice, and the C library locks each of its arenas.
  */
 IDLESCHED_API int idlesched_memory_read(idlesched_memory *out);
 

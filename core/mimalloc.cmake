@@ -11,8 +11,9 @@ set(idlesched_mimalloc_unpacked ${PROJECT_SOURCE_DIR}/build/deps/mimalloc/usr)
 # All that heap_mimalloc.c uses: what is missing has to be noticed here, and not when
 # something is linked or run.
 set(idlesched_mimalloc_functions
-  mi_arenas_purge mi_free mi_malloc mi_option_get mi_option_set mi_option_set_default mi_realloc
-  mi_theap_get_default mi_theap_quiescent_abandon mi_thread_done mi_thread_init mi_version)
+  mi_arenas_purge mi_free mi_is_in_heap_region mi_malloc mi_option_get mi_option_set
+  mi_option_set_default mi_theap_get_default mi_theap_quiescent_abandon mi_thread_done
+  mi_thread_init mi_ufree mi_urealloc mi_version)
 set(idlesched_mimalloc_options
   mi_option_allow_thp mi_option_arena_purge_min_size mi_option_arena_purge_mult
   mi_option_page_reclaim_on_free mi_option_purge_delay)

@@ -269,6 +269,7 @@ static void purge_locked(struct ids_group *self, uint64_t now_ns) {
   has_given_up |= ids_host_threads_give_up(now_ns, self->config.idle_release_ns) > 0;
   ids_point("pass.purge");
   ids_heap_purge();
+  ids_heap_trim_c(false);
 
   ids_group_lock(self);
   self->counters.passes++;

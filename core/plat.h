@@ -101,7 +101,7 @@ uint32_t ids_fork_generation(void);
 void ids_fork_hold_off(void);
 void ids_fork_let(void);
 
-enum ids_tls_slot { IDS_TLS_WORKER, IDS_TLS_HOST_THREAD, IDS_TLS_SLOTS };
+enum ids_tls_slot { IDS_TLS_WORKER, IDS_TLS_HOST_THREAD, IDS_TLS_COUNTER, IDS_TLS_SLOTS };
 void *ids_tls_get(enum ids_tls_slot slot);
 void ids_tls_set(enum ids_tls_slot slot, void *value);
 
@@ -114,6 +114,17 @@ void ids_store_release(uint32_t *word, uint32_t value);
 /* Store `value` if the word is `expected`; whether it was.  Acquires and releases. */
 bool ids_store_if_equal(uint32_t *word, uint32_t expected, uint32_t value);
 
+/*
+ * Words that count.  Nothing is ordered by the relaxed ones, and a simulator lets nobody in
+ * between: what depends on their order would depend on luck.
+ */
+uint64_t ids_load_relaxed(const uint64_t *word);
+void ids_store_relaxed(uint64_t *word, uint64_t value);
+/* The word is one that only the calling thread changes: no locked instruction. */
+void ids_add_to_own(uint64_t *word, uint64_t difference);
+/* The new value.  Acquires and releases. */
+uint64_t ids_add(uint64_t *word, uint64_t difference);
+
 /* A place where the order of threads matters.  Does nothing on POSIX. */
 void ids_point(const char *where);
 /* Somebody else has to move before this thread can: the body of a spin loop. */
@@ -123,6 +134,7 @@ void ids_relax(void);
 struct ids_residency {
   uint64_t resident_bytes;  /* all pages, shared libraries included */
   uint64_t anonymous_bytes; /* pages that belong to this process alone */
+  uint64_t huge_bytes;      /* those of them that are huge pages */
   uint64_t threads_count;   /* of the whole process */
 };
 
@@ -131,5 +143,19 @@ struct ids_residency {
  * Takes 40..120 us, more with many mappings, as the kernel walks the page tables.
  */
 int ids_residency_read(struct ids_residency *out);
+
+/* A stretch of the process's addresses, as the kernel lists them. */
+struct ids_mapping {
+  uintptr_t begin, end;
+  bool is_anonymous; /* private, and no file's */
+  uint64_t resident_bytes;
+};
+
+/*
+ * Tell of each mapping, in the order of addresses: 0, or -errno where the system does not
+ * tell; then some may have been told of.  Allocates nothing.  Takes a few us per mapping.
+ */
+int ids_mappings_read(void (*tell)(void *context, const struct ids_mapping *mapping),
+                      void *context);
 
 #endif

@@ -63,7 +63,7 @@ void ids_free(void *block) {
 /*
  * A thread's own values come with its stack.  The default for a library that is loaded
  * late is to allocate them at their first use, which aborts when there is no memory.
- * The room for such values is small; these take 16 bytes of some 1700.
+ * The room for such values is small; these take 32 bytes of some 1700.
  */
 #define THREAD_LOCAL static _Thread_local __attribute__((tls_model("initial-exec")))
 
@@ -251,6 +251,22 @@ bool ids_store_if_equal(uint32_t *word, uint32_t expected, uint32_t value) {
                                      __ATOMIC_ACQUIRE);
 }
 
+uint64_t ids_load_relaxed(const uint64_t *word) {
+  return __atomic_load_n(word, __ATOMIC_RELAXED);
+}
+
+void ids_store_relaxed(uint64_t *word, uint64_t value) {
+  __atomic_store_n(word, value, __ATOMIC_RELAXED);
+}
+
+void ids_add_to_own(uint64_t *word, uint64_t difference) {
+  ids_store_relaxed(word, ids_load_relaxed(word) + difference);
+}
+
+uint64_t ids_add(uint64_t *word, uint64_t difference) {
+  return __atomic_add_fetch(word, difference, __ATOMIC_ACQ_REL);
+}
+
 void ids_point(const char *where) {
   (void)where;
 }
@@ -345,11 +361,88 @@ int ids_residency_read(struct ids_residency *out) {
     return length == -ENOENT ? -ENOTSUP : length;
   out->resident_bytes = 1024 * field(text, "\nRss:");
   out->anonymous_bytes = 1024 * field(text, "\nAnonymous:");
+  out->huge_bytes = 1024 * field(text, "\nAnonHugePages:");
   length = read_small_file("/proc/self/status", text, sizeof text);
   if (length < 0)
     return length;
   out->threads_count = field(text, "\nThreads:");
   return out->resident_bytes == 0 ? -ENOTSUP : 0;
+}
+
+/* A text of the kernel's, line by line. */
+struct line_reader {
+  int file;
+  int status;        /* -errno after a failed read */
+  size_t begin, end; /* what was read, and not handed out, lies between */
+  char buffer[8192];
+};
+
+/* Move what is left to the front and read on; false at the end. */
+static bool read_more(struct line_reader *self) {
+  memmove(self->buffer, self->buffer + self->begin, self->end - self->begin);
+  self->end -= self->begin;
+  self->begin = 0;
+  ssize_t count;
+  do
+    count = read(self->file, self->buffer + self->end, sizeof self->buffer - 1 - self->end);
+  while (count < 0 && errno == EINTR);
+  if (count < 0)
+    self->status = -errno;
+  if (count <= 0)
+    return false;
+  self->end += (size_t)count;
+  return true;
+}
+
+/* The next line, without its end; NULL when there is none.  One that is longer than the
+ * buffer comes in pieces: only names of files are, and a piece of a name tells nothing. */
+static char *next_line(struct line_reader *self) {
+  for (;;) {
+    char *line = self->buffer + self->begin;
+    size_t length = self->end - self->begin;
+    char *newline = memchr(line, '\n', length);
+    bool is_full = length == sizeof self->buffer - 1;
+    if (newline == NULL && !is_full) {
+      if (!read_more(self))
+        return NULL;
+      continue;
+    }
+    if (newline == NULL)
+      newline = line + length - 1;
+    *newline = '\0';
+    self->begin += (size_t)(newline - line) + 1;
+    return line;
+  }
+}
+
+/* "55d0c0a00000-55d0c0a21000 rw-p 00000000 00:00 0   [heap]" */
+static void parse_mapping(const char *line, struct ids_mapping *out) {
+  unsigned long long begin, end, inode;
+  char may_share;
+  if (sscanf(line, "%llx-%llx %*3s%c %*s %*s %llu", &begin, &end, &may_share, &inode) != 4)
+    return;
+  *out = (struct ids_mapping){ .begin = (uintptr_t)begin,
+                               .end = (uintptr_t)end,
+                               .is_anonymous = may_share == 'p' && inode == 0 };
+}
+
+int ids_mappings_read(void (*tell)(void *context, const struct ids_mapping *mapping),
+                      void *context) {
+  struct line_reader reader = { .file = open("/proc/self/smaps", O_RDONLY | O_CLOEXEC) };
+  if (reader.file < 0)
+    return errno == ENOENT ? -ENOTSUP : -errno;
+  struct ids_mapping mapping = { 0 };
+  const char *line;
+  while ((line = next_line(&reader)) != NULL) {
+    if (strncmp(line, "Rss:", 4) == 0) {
+      mapping.resident_bytes = 1024 * (uint64_t)strtoull(line + 4, NULL, 10);
+      tell(context, &mapping);
+    } else if (*line < 'A' || *line > 'Z') { /* names of fields begin so, and addresses do not */
+      parse_mapping(line, &mapping);
+    }
+  }
+  close(reader.file);
+  return reader.status;
 }
 
 static unsigned cpus_by_affinity(void) {

@@ -41,3 +41,33 @@ void ids_stats_read(struct idlesched_pool *pool, idlesched_pool_stats *out) {
   ids_group_unlock(group);
   out->purges = ids_heap_purges_count();
 }
+
+/* GONE is how a worker without a thread is called once its pool stops. */
+static enum idlesched_worker_state public_state(enum ids_worker_state state) {
+  static const enum idlesched_worker_state states[IDS_WORKER_STATES] = {
+    [IDS_WORKER_ABSENT] = IDLESCHED_WORKER_ABSENT,
+    [IDS_WORKER_STARTING] = IDLESCHED_WORKER_STARTING,
+    [IDS_WORKER_RUNNING] = IDLESCHED_WORKER_RUNNING,
+    [IDS_WORKER_PARKED] = IDLESCHED_WORKER_PARKED,
+    [IDS_WORKER_RELEASING] = IDLESCHED_WORKER_RELEASING,
+    [IDS_WORKER_EXITING] = IDLESCHED_WORKER_EXITING,
+    [IDS_WORKER_GONE] = IDLESCHED_WORKER_ABSENT,
+  };
+  return states[state];
+}
+
+void ids_workers_read(struct idlesched_pool *pool, idlesched_worker_row *rows,
+                      unsigned rows_count) {
+  ids_group_lock(&pool->group);
+  for (unsigned i = 0; i < rows_count; i++) {
+    const struct ids_worker *worker = &pool->group.workers[i];
+    rows[i] = (idlesched_worker_row){
+      .index = i,
+      .state = public_state(worker->state),
+      .has_released = worker->is_released,
+      .live_bytes = ids_load_relaxed(&worker->live_bytes),
+      .dead_bytes = ids_load_relaxed(&worker->dead_bytes),
+    };
+  }
+  ids_group_unlock(&pool->group);
+}

@@ -4,11 +4,20 @@
  */
 #include "worker.h"
 
+#include "counter.h"
 #include "heap.h"
 #include "host_thread.h"
 
 struct ids_worker *ids_worker_current(void) {
   return ids_tls_get(IDS_TLS_WORKER);
+}
+
+void ids_worker_set_memory(struct ids_worker *self, uint64_t live_bytes, uint64_t dead_bytes) {
+  uint64_t before_bytes = ids_load_relaxed(&self->dead_bytes);
+  ids_store_relaxed(&self->live_bytes, live_bytes);
+  ids_store_relaxed(&self->dead_bytes, dead_bytes);
+  if (dead_bytes != before_bytes)
+    ids_counter_add_dead(dead_bytes - before_bytes);
 }
 
 /* ---------------------------------------------------------------- running */
@@ -104,6 +113,7 @@ static void stop_locked(struct ids_worker *self) {
   pass_on(next);
   ids_point("worker.stop");
   group->ops->stop(self);
+  ids_worker_set_memory(self, 0, 0);
   ids_group_lock(group);
 }
 
@@ -115,6 +125,7 @@ static void tidy_to_leave_locked(struct ids_worker *self) {
   ids_host_threads_give_up(ids_now_ns(), group->config.idle_release_ns);
   ids_point("worker.purge");
   ids_heap_purge();
+  ids_heap_trim_c(false);
   ids_group_lock(group);
 }
 
@@ -313,6 +324,7 @@ static bool leave_unlock(struct ids_worker *self) {
 static void worker_main(void *context) {
   struct ids_worker *self = context;
   ids_tls_set(IDS_TLS_WORKER, self);
+  ids_counter_claim();
   void *heap = ids_heap_own();
   self->group->ops->start(self);
   ids_group_lock(self->group);
@@ -325,6 +337,7 @@ static void worker_main(void *context) {
     if (leave_unlock(self))
       break;
   }
+  ids_counter_give_back();
   ids_heap_thread_ends();
 }
 

@@ -45,6 +45,9 @@ int ids_wake_deliver(struct ids_wake wake);
 /* The worker whose thread calls, or NULL. */
 struct ids_worker *ids_worker_current(void);
 
+/* What the host keeps for it, as it says.  On the worker's own thread. */
+void ids_worker_set_memory(struct ids_worker *self, uint64_t live_bytes, uint64_t dead_bytes);
+
 /* From any thread, without the lock: the worker takes no further job.  Nothing happens to
  * one without a thread, or whose thread is being started. */
 void ids_worker_retire(struct ids_worker *self);

@@ -220,6 +220,7 @@ static int job_run(idlesched_job *core, idlesched_worker *worker) {
   if (status != LUA_OK)
     fail(self, L, status);
   lua_settop(L, 0); /* nothing of the job stays on the stack */
+  lids_state_tell_memory(state, worker);
   return status == LUA_OK ? 0 : -EIO;
 }
 

@@ -34,16 +34,37 @@ static int module_sleep(lua_State *L) {
   return 0;
 }
 
-/* idlesched.memory() -> { resident, anonymous, threads } | nil, message, number */
+/* The allocators of the process, as a list. */
+static void push_heaps(lua_State *L, const idlesched_memory *memory) {
+  lua_createtable(L, IDLESCHED_HEAPS_MAX, 0);
+  for (int i = 0; i < IDLESCHED_HEAPS_MAX && memory->heaps[i].name != NULL; i++) {
+    const idlesched_heap_memory *heap = &memory->heaps[i];
+    lua_createtable(L, 0, 4);
+    lua_pushstring(L, heap->name);
+    lua_setfield(L, -2, "name");
+    lids_set_integer(L, "resident", heap->resident_bytes);
+    lids_set_integer(L, "live", heap->live_bytes);
+    lids_set_integer(L, "free", heap->free_bytes);
+    lua_rawseti(L, -2, i + 1);
+  }
+}
+
+/* idlesched.memory() -> table | nil, message, number: see the types for its fields */
 static int module_memory(lua_State *L) {
   idlesched_memory memory;
   int status = idlesched_memory_read(&memory);
   if (status != 0)
     return lids_push_status(L, status);
-  lua_createtable(L, 0, 3);
+  lua_createtable(L, 0, 8);
   lids_set_integer(L, "resident", memory.resident_bytes);
   lids_set_integer(L, "anonymous", memory.anonymous_bytes);
+  lids_set_integer(L, "huge", memory.huge_bytes);
   lids_set_integer(L, "threads", memory.threads_count);
+  lids_set_integer(L, "live", memory.live_bytes);
+  lids_set_integer(L, "dead", memory.dead_bytes);
+  lids_set_integer(L, "releasable", memory.releasable_bytes);
+  push_heaps(L, &memory);
+  lua_setfield(L, -2, "heaps");
   return 1;
 }
 

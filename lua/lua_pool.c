@@ -205,6 +205,33 @@ static int pool_stats(lua_State *L) {
   return 1;
 }
 
+static const char *const worker_state_names[] = {
+  [IDLESCHED_WORKER_ABSENT] = "absent",       [IDLESCHED_WORKER_STARTING] = "starting",
+  [IDLESCHED_WORKER_RUNNING] = "running",     [IDLESCHED_WORKER_PARKED] = "parked",
+  [IDLESCHED_WORKER_RELEASING] = "releasing", [IDLESCHED_WORKER_EXITING] = "exiting",
+};
+
+/* pool:workers() -> list of { index, state, live, dead, released } */
+static int pool_workers(lua_State *L) {
+  struct pool *self = check_pool(L);
+  unsigned count = idlesched_pool_workers_read(self->core, NULL, 0);
+  idlesched_worker_row *rows = lua_newuserdatauv(L, count * sizeof *rows, 0);
+  idlesched_pool_workers_read(self->core, rows, count);
+  lua_createtable(L, (int)count, 0);
+  for (unsigned i = 0; i < count; i++) {
+    lua_createtable(L, 0, 5);
+    lids_set_integer(L, "index", rows[i].index + 1);
+    lua_pushstring(L, worker_state_names[rows[i].state]);
+    lua_setfield(L, -2, "state");
+    lids_set_integer(L, "live", rows[i].live_bytes);
+    lids_set_integer(L, "dead", rows[i].dead_bytes);
+    lua_pushboolean(L, rows[i].has_released);
+    lua_setfield(L, -2, "released");
+    lua_rawseti(L, -2, (lua_Integer)i + 1);
+  }
+  return 1;
+}
+
 /* pool:active() -> workers that run, or have been told to run */
 static int pool_active(lua_State *L) {
   struct pool *self = check_pool(L);
@@ -303,9 +330,16 @@ static int pool_gc(lua_State *L) {
 }
 
 static const luaL_Reg methods[] = {
-  { "submit", pool_submit },   { "wait", pool_wait },   { "start_workers", pool_start_workers },
-  { "release", pool_release }, { "stats", pool_stats }, { "active", pool_active },
-  { "audit", pool_audit },     { "close", pool_close }, { NULL, NULL },
+  { "submit", pool_submit },
+  { "wait", pool_wait },
+  { "start_workers", pool_start_workers },
+  { "release", pool_release },
+  { "stats", pool_stats },
+  { "active", pool_active },
+  { "workers", pool_workers },
+  { "audit", pool_audit },
+  { "close", pool_close },
+  { NULL, NULL },
 };
 
 static const luaL_Reg metamethods[] = {

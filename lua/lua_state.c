@@ -43,6 +43,7 @@ struct lids_state {
   unsigned rounds_count; /* collections finished since then */
   size_t steps_count;    /* made in the current round */
   size_t round_bytes;    /* live when the current round began */
+  size_t kept_bytes;     /* live when the last round ended: what is more now may be garbage */
   char chunk[CHUNK_BYTES];
 };
 
@@ -139,6 +140,7 @@ static struct lids_state *state_create(struct lids_home *home) {
   if (lua_pcall(self->L, 1, 0, 0) != LUA_OK)
     goto close_state;
   lids_memory_set_kind(self->L, LIDS_MEMORY_PASSING);
+  self->kept_bytes = self->memory.live_bytes;
   return self;
 
 close_state:
@@ -161,6 +163,12 @@ struct lids_state *lids_state_of(idlesched_worker *worker, struct lids_home *hom
 
 lua_State *lids_state_lua(struct lids_state *self) {
   return self->L;
+}
+
+void lids_state_tell_memory(const struct lids_state *self, idlesched_worker *worker) {
+  size_t live_bytes = self->memory.live_bytes;
+  idlesched_worker_set_memory(worker, live_bytes,
+                              live_bytes > self->kept_bytes ? live_bytes - self->kept_bytes : 0);
 }
 
 void lids_state_stop(idlesched_worker *worker, void *home) {
@@ -201,16 +209,14 @@ static bool step_round(struct lids_state *self) {
   return true;
 }
 
-bool lids_state_collect(idlesched_worker *worker, void *home) {
-  (void)home;
-  struct lids_state *self = idlesched_worker_data(worker);
-  if (self == NULL)
-    return false;
+/* Whether there is more to do. */
+static bool collect_step(struct lids_state *self) {
   if (!self->is_collecting)
     begin_collection(self);
   if (!step_round(self))
     return true;
 
+  self->kept_bytes = self->memory.live_bytes;
   self->rounds_count++;
   bool has_fallen = self->memory.live_bytes + FALLS_BYTES < self->round_bytes;
   begin_round(self);
@@ -218,4 +224,14 @@ bool lids_state_collect(idlesched_worker *worker, void *home) {
     return true;
   self->is_collecting = false;
   return false;
+}
+
+bool lids_state_collect(idlesched_worker *worker, void *home) {
+  (void)home;
+  struct lids_state *self = idlesched_worker_data(worker);
+  if (self == NULL)
+    return false;
+  bool has_more = collect_step(self);
+  lids_state_tell_memory(self, worker);
+  return has_more;
 }

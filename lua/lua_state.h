@@ -38,6 +38,9 @@ void lids_home_destroy(struct lids_home *self);
 /* The calling worker's state, made if it has none; NULL when there is no memory. */
 struct lids_state *lids_state_of(idlesched_worker *worker, struct lids_home *home);
 lua_State *lids_state_lua(struct lids_state *self);
+/* Tell the pool what the worker's state has in use, and what came since its last full
+ * collection: that may be garbage. */
+void lids_state_tell_memory(const struct lids_state *self, idlesched_worker *worker);
 
 /* The hooks of a pool whose workers have Lua states. */
 bool lids_state_collect(idlesched_worker *worker, void *home);

@@ -35,7 +35,7 @@ static struct {
   struct mark marks[MARKS_MAX];
   unsigned marks_count;
   uint64_t clock; /* numbers what happens */
-  unsigned purges_count;
+  unsigned purges_count, trims_count;
   uint64_t purged_at_ns;
   bool is_purging;
   bool is_writing; /* the option */
@@ -49,7 +49,7 @@ void sim_heap_begin_run(void) {
   books.all = (struct sim_heap_counts){ 0 };
   books.marks_count = 0;
   books.clock = 0;
-  books.purges_count = 0;
+  books.purges_count = books.trims_count = 0;
   books.purged_at_ns = 0;
   books.is_purging = books.is_writing = false;
   books.writes_count = 0;
@@ -141,6 +141,10 @@ unsigned sim_heap_purges_count(void) {
   return books.purges_count;
 }
 
+unsigned sim_heap_trims_count(void) {
+  return books.trims_count;
+}
+
 uint64_t sim_heap_purged_at_ns(void) {
   return books.purged_at_ns;
 }
@@ -175,12 +179,16 @@ static void name(char *text, size_t size) {
 static void nothing(void) {
 }
 
-static void *resize(void *block, size_t size) {
+static void *resize(void *block, size_t size, uint64_t *out_grown_bytes) {
   sim_check_owner("allocates");
-  return sim_memory_resize(block, size, "heap.resize");
+  uint64_t before_bytes = sim_memory_size(block);
+  void *resized = sim_memory_resize(block, size, "heap.resize");
+  *out_grown_bytes = resized == NULL ? 0 : sim_memory_size(resized) - before_bytes;
+  return resized;
 }
 
-static void free_block(void *block) {
+static void free_block(void *block, uint64_t *out_grown_bytes) {
+  *out_grown_bytes = -sim_memory_size(block);
   if (block == NULL)
     return;
   sim_check_owner("frees");
@@ -285,6 +293,30 @@ static bool option_set_default(enum ids_heap_option option, long value) {
   return true;
 }
 
+/* Its blocks lie in no mapping that anybody is told of. */
+static bool owns(uintptr_t begin, uintptr_t end) {
+  (void)begin;
+  (void)end;
+  return false;
+}
+
+/* The C library's heap has what the scenario says, and keeps it. */
+static bool c_heap(struct ids_c_heap *out) {
+  *out = (struct ids_c_heap){ .held_bytes = books.config.c_free_bytes,
+                              .free_bytes = books.config.c_free_bytes };
+  return true;
+}
+
+static void c_trim(void) {
+  sim_check_owner("trims");
+  sim_do("heap trim", NULL);
+  books.trims_count++;
+}
+
+void ids_libc_name(char *text, size_t size) {
+  snprintf(text, size, "%s", "simulated C library");
+}
+
 const struct ids_heap_ops ids_heap_ops = {
   .name = name,
   .set_defaults = nothing,
@@ -299,4 +331,7 @@ const struct ids_heap_ops ids_heap_ops = {
   .option_get = option_get,
   .option_set = option_set,
   .option_set_default = option_set_default,
+  .owns = owns,
+  .c_heap = c_heap,
+  .c_trim = c_trim,
 };

@@ -208,6 +208,8 @@ void sim_memory_fork(void);
 /* Whether all is given back; else it writes what is missing. */
 bool sim_memory_is_balanced(char *text, size_t size);
 void *sim_memory_resize(void *block, size_t size, const char *site);
+/* Of a block of this run; 0 for NULL. */
+size_t sim_memory_size(void *block);
 
 /* plat_sim.c: the same for mutexes and conditions. */
 bool sim_objects_are_balanced(char *text, size_t size);

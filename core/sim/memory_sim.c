@@ -163,6 +163,10 @@ void *sim_memory_resize(void *bytes, size_t size, const char *site) {
   return result;
 }
 
+size_t sim_memory_size(void *bytes) {
+  return bytes == NULL ? 0 : block_of(bytes, "size")->size;
+}
+
 void sim_memory_begin_run(void) {
   memory.used = 0;
   memory.blocks_count = 0;

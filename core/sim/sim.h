@@ -221,6 +221,8 @@ struct sim_heap_config {
   /* The owner must be in a condition or futex wait when abandon begins, and not even wake up
    * until it ends: any step of it fails the run. */
   bool must_sleep_on;
+  /* What the C library's heap says is free in it. */
+  uint64_t c_free_bytes;
 };
 /* For the rest of this run. */
 void sim_heap_configure(const struct sim_heap_config *config);
@@ -235,6 +237,8 @@ struct sim_heap_counts sim_heap_counts(const void *heap);
 struct sim_heap_counts sim_heap_counts_all(void);
 unsigned sim_heap_purges_count(void);
 uint64_t sim_heap_purged_at_ns(void);
+/* How often the C library's heap was trimmed. */
+unsigned sim_heap_trims_count(void);
 
 /* Free something into a heap, of which nothing is left when the heap was collected after
  * that, and purged after that. */

@@ -20,6 +20,10 @@ static _Atomic unsigned collects_count, abandons_count, purges_count, purging_co
   writes_count;
 static _Atomic unsigned freed_number, purged_number;
 
+static _Atomic bool has_c_heap = true;
+static _Atomic uint64_t c_held_bytes, c_live_bytes, c_free_bytes;
+static _Atomic unsigned trims_count;
+
 /* A plain variable, like the real one's: writers must not race.  Readers do. */
 static _Atomic long options[IDS_HEAP_OPTIONS] = {
   [IDS_HEAP_PURGE_DELAY_MS] = HEAP_FAKE_DELAY_DEFAULT_MS,
@@ -108,6 +112,20 @@ void heap_fake_user_sets(enum ids_heap_option option, long value) {
   atomic_store(&options[option], value);
 }
 
+void heap_fake_set_c_heap(uint64_t held_bytes, uint64_t live_bytes, uint64_t free_bytes) {
+  atomic_store(&c_held_bytes, held_bytes);
+  atomic_store(&c_live_bytes, live_bytes);
+  atomic_store(&c_free_bytes, free_bytes);
+}
+
+void heap_fake_set_no_c_heap(void) {
+  atomic_store(&has_c_heap, false);
+}
+
+unsigned heap_fake_trims_count(void) {
+  return atomic_load(&trims_count);
+}
+
 void heap_fake_set_has_options(bool has_options) {
   __wrap_ids_heap_ops.has_options = has_options;
 }
@@ -155,6 +173,35 @@ static void purge(void) {
   atomic_fetch_add(&purges_count, 1);
 }
 
+static void *resize(void *block, size_t size, uint64_t *out_grown_bytes) {
+  *out_grown_bytes = 0;
+  return realloc(block, size);
+}
+
+static void free_block(void *block, uint64_t *out_grown_bytes) {
+  *out_grown_bytes = 0;
+  free(block);
+}
+
+static bool owns(uintptr_t begin, uintptr_t end) {
+  return HEAP_FAKE_BEGIN <= begin && end <= HEAP_FAKE_END;
+}
+
+static bool c_heap(struct ids_c_heap *out) {
+  *out = (struct ids_c_heap){ 0 };
+  if (!atomic_load(&has_c_heap))
+    return false;
+  *out = (struct ids_c_heap){ .held_bytes = atomic_load(&c_held_bytes),
+                              .live_bytes = atomic_load(&c_live_bytes),
+                              .free_bytes = atomic_load(&c_free_bytes) };
+  return true;
+}
+
+static void c_trim(void) {
+  atomic_fetch_add(&trims_count, 1);
+  heap_fake_diary_add('t');
+}
+
 static long option_get(enum ids_heap_option option) {
   heap_fake_diary_add('g');
   return atomic_load(&options[option]);
@@ -188,8 +235,8 @@ static void set_defaults(void) {
 struct ids_heap_ops __wrap_ids_heap_ops = {
   .name = name,
   .set_defaults = set_defaults,
-  .resize = realloc,
-  .free = free,
+  .resize = resize,
+  .free = free_block,
   .collect = collect,
   .own = own,
   .abandon = abandon,
@@ -199,4 +246,12 @@ struct ids_heap_ops __wrap_ids_heap_ops = {
   .option_get = option_get,
   .option_set = option_set,
   .option_set_default = option_set_default,
+  .owns = owns,
+  .c_heap = c_heap,
+  .c_trim = c_trim,
 };
+
+void heap_fake_be_the_c_heap(void) {
+  __wrap_ids_heap_ops.owns = NULL;
+  __wrap_ids_heap_ops.c_trim = NULL;
+}

@@ -7,8 +7,8 @@
  * one, with its defaults.
  *
  * The diary has one letter for each call: c collect, a abandon (a heap given up for its owner), p
- * purge, g option read, s option written, d "set default"; a case adds letters of its own for
- * what happened between.
+ * purge, t trim of the C library's heap, g option read, s option written, d "set default"; a
+ * case adds letters of its own for what happened between.
  */
 #ifndef IDLESCHED_SPEC_HEAP_FAKE_H
 #define IDLESCHED_SPEC_HEAP_FAKE_H
@@ -44,6 +44,18 @@ void heap_fake_set_delay_ms(long delay_ms);
 unsigned heap_fake_writes_count(void);
 /* Whether the allocator has options at all; it has, unless a case says otherwise. */
 void heap_fake_set_has_options(bool has_options);
+
+/* The C library's heap: what it says it has, which is nothing unless a case says otherwise;
+ * or that it says nothing, or that there is none. */
+void heap_fake_set_c_heap(uint64_t held_bytes, uint64_t live_bytes, uint64_t free_bytes);
+void heap_fake_set_no_c_heap(void);
+unsigned heap_fake_trims_count(void);
+/* This allocator is the C library's: a purge trims it. */
+void heap_fake_be_the_c_heap(void);
+
+/* Where the allocator says that its mappings are. */
+#define HEAP_FAKE_BEGIN 0x100000
+#define HEAP_FAKE_END 0x200000
 
 /* The letters since the last call of heap_fake_diary_clear(), at most 1023. */
 const char *heap_fake_diary(void);

@@ -139,3 +139,46 @@ SPEC(a_job_may_say_that_it_is_idle, "A22 thread_idle is safe in a job, on a work
   CHECK_EQ_U64(stats_of(pool).releases, 0);
   idlesched_pool_destroy(pool);
 }
+
+/* ------------------------------------------------- the C library's heap beside it */
+
+#define TRIM_LEAST_BYTES (UINT64_C(4) << 20)
+#define TRIM_APART_NS (500 * IDLESCHED_MS)
+
+SPEC(a_little_is_not_trimmed, "N9 the C library's heap is trimmed when more than 4 MiB are free") {
+  heap_fake_set_c_heap(0, 0, TRIM_LEAST_BYTES);
+  ids_heap_trim_c(false);
+  CHECK_EQ_INT(heap_fake_trims_count(), 0);
+  heap_fake_set_c_heap(0, 0, TRIM_LEAST_BYTES + 1);
+  ids_heap_trim_c(false);
+  CHECK_EQ_INT(heap_fake_trims_count(), 1);
+}
+
+SPEC(trims_are_apart, "N9 trims are half a second apart, and the one after that is made") {
+  heap_fake_set_c_heap(0, 0, TRIM_LEAST_BYTES + 1);
+  uint64_t before_ns = spec_now_ns();
+  ids_heap_trim_c(false);
+  CHECK_EQ_INT(heap_fake_trims_count(), 1);
+  WAIT_UNTIL((ids_heap_trim_c(false), heap_fake_trims_count() == 2), SOON_MS);
+  CHECK_GE_U64(spec_now_ns() - before_ns, TRIM_APART_NS);
+}
+
+SPEC(a_trim_may_be_demanded, "N9 a release trims whatever is free and however soon") {
+  ids_heap_trim_c(true);
+  ids_heap_trim_c(true);
+  CHECK_EQ_INT(heap_fake_trims_count(), 2);
+  uint64_t before_ns = spec_now_ns();
+  heap_fake_set_c_heap(0, 0, TRIM_LEAST_BYTES + 1);
+  WAIT_UNTIL((ids_heap_trim_c(false), heap_fake_trims_count() == 3), SOON_MS);
+  CHECK_GE_U64(spec_now_ns() - before_ns + 100 * IDLESCHED_MS, TRIM_APART_NS);
+}
+
+SPEC(nothing_to_trim,
+     "N9 A16 nothing is trimmed where there is no such heap, or the purge does it") {
+  heap_fake_set_no_c_heap();
+  ids_heap_trim_c(false);
+  CHECK_EQ_INT(heap_fake_trims_count(), 0);
+  heap_fake_be_the_c_heap();
+  ids_heap_trim_c(true);
+  CHECK_EQ_INT(heap_fake_trims_count(), 0);
+}

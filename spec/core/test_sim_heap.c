@@ -106,19 +106,19 @@ static void *heap;
 static bool is_awake;
 
 static void own_heap(void *context) {
-  void *block = ids_heap_ops.resize(NULL, 100);
+  void *block = ids_heap_resize(NULL, 100);
   unsigned number = sim_heap_free(ids_heap_own());
   ids_mutex_lock(&lock);
   heap = ids_heap_own();
   while (!is_awake)
     ids_cond_wait(&cond, &lock, IDS_NEVER);
   if (toy_is(context, "early"))
-    ids_heap_ops.free(block);
+    ids_heap_free(block);
   while (heap != NULL)
     ids_cond_wait(&cond, &lock, IDS_NEVER);
   ids_mutex_unlock(&lock);
   if (!toy_is(context, "early"))
-    ids_heap_ops.free(block);
+    ids_heap_free(block);
   if (toy_is(context, "right"))
     SIM_CHECK(sim_heap_is_returned(number));
 }

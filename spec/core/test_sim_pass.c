@@ -348,6 +348,63 @@ static void freed_and_never_released(void *context) {
 
 SPEC(freed_in_a_pool_that_never_releases, "A23 N1 with idle_release never nobody is asked") {
   struct sim_plan plan = { .name = "never", .scenario = freed_and_never_released };
+/* ------------------------------------------------------- the C library's heap */
+
+/* The core remembers the last trim from run to run.  So that all of them begin alike, each ends
+ * with one, at the same moment, which then lies in the future. */
+static void end_with_a_trim(void) {
+  pass_sleep_until(30 * IDS_S);
+  ids_heap_trim_c(true);
+}
+
+static void trims_of_passes(void *context) {
+  (void)context;
+  bool is_worth_it = sim_choose(2, "worth a trim") == 1;
+  uint64_t free_bytes = (UINT64_C(4) << 20) + is_worth_it;
+  sim_heap_configure(&(struct sim_heap_config){ .c_free_bytes = free_bytes });
+  pass_make_pool(sim_choose(2, "workers with a state") * PASS_WORKERS, IDLESCHED_NEVER);
+  pass_park_at((const uint64_t[]){ 0, 10 * IDS_MS, 20 * IDS_MS });
+  pass_sleep_until(PASS_DELAY_NS + PASS_WINDOW_NS + 1);
+  SIM_CHECK_EQUAL(sim_stats(pass_pool).passes, 1);
+  SIM_CHECK_EQUAL(sim_heap_trims_count(), is_worth_it ? 1 : 0);
+  pass_sleep_until(2 * IDS_S);
+  SIM_CHECK_EQUAL(sim_stats(pass_pool).passes, 2);
+  SIM_CHECK_EQUAL(sim_heap_trims_count(), is_worth_it ? 2 : 0);
+  pass_sleep_until(10 * IDS_S);
+  SIM_CHECK_EQUAL(sim_heap_trims_count(), is_worth_it ? 2 : 0);
+  end_with_a_trim();
+  sim_pool_finish(pass_pool);
+}
+
+SPEC(a_pass_trims_once,
+     "N9 each pass, and the later one, trims the C library's heap once, if that is worth it") {
+  struct sim_plan plan = { .name = "trims", .scenario = trims_of_passes, .bound = 1 };
+  sim_spec_exhaust(&plan);
+}
+
+/* A second burst within half a second of the first one's trim. */
+static void trim_left_to_the_later_pass(void *context) {
+  (void)context;
+  const uint64_t again_ns = 300 * IDS_MS;
+  sim_heap_configure(&(struct sim_heap_config){ .c_free_bytes = UINT64_C(5) << 20 });
+  pass_make_pool(0, IDLESCHED_NEVER);
+  pass_park_at((const uint64_t[]){ 0, 0, 0 });
+  pass_sleep_until(PASS_DELAY_NS + 1);
+  SIM_CHECK_EQUAL(sim_heap_trims_count(), 1);
+  pass_sleep_until(again_ns);
+  sim_must_submit(pass_pool, 0);
+  pass_sleep_until(again_ns + PASS_DELAY_NS + 1);
+  SIM_CHECK_EQUAL(sim_stats(pass_pool).passes, 2);
+  SIM_CHECK_EQUAL(sim_heap_trims_count(), 1);
+  pass_sleep_until(again_ns + PASS_DELAY_NS + 950 * IDS_MS);
+  SIM_CHECK_RELATION(sim_heap_trims_count(), >=, 2);
+  end_with_a_trim();
+  sim_pool_finish(pass_pool);
+}
+
+SPEC(a_trim_that_came_too_soon,
+     "N9 a pass that comes too soon after a trim leaves its own to the later pass") {
+  struct sim_plan plan = { .name = "trim later", .scenario = trim_left_to_the_later_pass };
   sim_spec_exhaust(&plan);
 }
 

@@ -401,3 +401,115 @@ describe("memory", function()
     end)
   end)
 end)
+
+describe("memory()", function()
+  for _, program in ipairs(support.programs) do
+    it("C4 tells what jobs have left on their workers, until it is collected, under "
+      .. program.name, function()
+      local result = support.run_well(program.path, { script = prelude .. [[
+        local pool <close> = idlesched.pool { workers = 2, idle_release = false }
+        local rows = pool:workers()
+        assert(#rows == 2 and rows[1].index == 1 and rows[2].index == 2)
+        assert(rows[1].state == "absent" and rows[1].live == 0 and rows[1].released == false)
+
+        pool:submit(function()
+          collectgarbage "stop"
+          local list = {}
+          for i = 1, 20000 do list[i] = { i } end
+        end):result()
+        await("the worker is at rest", function() return pool:active() == 0 end)
+        local row = pool:workers()[1]
+        assert(row.state == "parked" and row.released == false)
+        say("live", row.live)
+        say("dead", row.dead)
+        local memory = idlesched.memory()
+        say("all_live", memory.live)
+        say("all_dead", memory.dead)
+        say("releasable", memory.releasable)
+
+        assert(pool:release().complete)
+        row = pool:workers()[1]
+        assert(row.state == "parked" and row.released == true)
+        say("live_later", row.live)
+        say("dead_later", row.dead)
+        say("all_dead_later", idlesched.memory().dead)
+
+        pool:submit(function() return ("x"):rep(100000) end):result()
+        say("dead_again", pool:workers()[1].dead)
+        pool:close()
+        say("dead_at_last", idlesched.memory().dead)
+        assert(pool:workers()[1].live == 0)
+      ]] })
+      local numbers = support.numbers_in(result.out)
+      assert.is_true(numbers.dead > 1e6 and numbers.dead < numbers.live)
+      assert.are.equal(numbers.dead, numbers.all_dead)
+      assert.is_true(numbers.all_live >= numbers.live - 0.1e6)
+      assert.is_true(numbers.releasable >= numbers.dead)
+      assert.are.same({ 0, 0, 0 },
+        { numbers.dead_later, numbers.all_dead_later, numbers.dead_at_last })
+      assert.is_true(numbers.live_later > 0 and numbers.live_later < 0.1e6)
+      assert.is_true(numbers.dead_again >= 100000)
+    end)
+
+    it("B30 A16 tells each allocator's share, under " .. program.name, function()
+      local result = support.run_well(program.path, { script = prelude .. [[
+        local pool <close> = idlesched.pool { workers = 1, idle_release = false }
+        local held = pool:submit(function()
+          KEPT = {}
+          for i = 1, 400 do KEPT[i] = ("x"):rep(20000) .. i end
+        end)
+        held:result()
+        local memory = idlesched.memory()
+        for name, value in pairs(memory) do
+          assert(name == "heaps" or math.type(value) == "integer", name)
+        end
+        assert(memory.heaps[1].name == idlesched.allocator())
+        local resident, free = 0, 0
+        for i, heap in ipairs(memory.heaps) do
+          say("resident" .. i, heap.resident)
+          say("live" .. i, heap.live)
+          assert(heap.free == math.max(0, heap.resident - heap.live))
+          resident, free = resident + heap.resident, free + heap.free
+        end
+        assert(resident <= memory.anonymous)
+        assert(memory.releasable == free + memory.dead)
+        say("count", #memory.heaps)
+      ]] })
+      local numbers = support.numbers_in(result.out)
+      local is_one = support.allocator == "system" or program.path == support.host
+      assert.are.equal(is_one and 1 or 2, numbers.count)
+      assert.is_true(numbers.live1 >= 8e6)
+      assert.is_true(numbers.resident1 >= 8e6)
+      if not is_one then
+        assert.is_true(numbers.resident2 > 0 and numbers.resident2 < 4e6)
+      end
+    end)
+  end
+
+  it("N9 is less again when a pass has trimmed what the script itself has freed", function()
+    if support.allocator == "system" then
+      pending("there is one heap in this build")
+    end
+    local result = support.run_well(support.stock, { script = prelude .. [[
+      local pool <close> = idlesched.pool { workers = 1, idle_exit = false }
+      local kept, passing = {}, {}
+      for i = 1, 300000 do
+        passing[i] = { i }
+        if i % 3000 == 0 then kept[#kept + 1] = { i } end
+      end
+      say("peak", anonymous())
+      for i = 1, #passing do passing[i] = nil end
+      passing = nil
+      collectgarbage()
+      collectgarbage()
+      say("freed", anonymous())
+      pool:submit(function() end):result()
+      await("what was freed is back", function() return anonymous() < 8e6 end)
+      say("kept", #kept)
+    ]] })
+    local numbers = support.numbers_in(result.out)
+    assert.is_true(numbers.peak > 25e6)
+    assert.is_true(numbers.freed > 15e6)
+    assert.are.equal(100, numbers.kept)
+  end)
+end)

@@ -66,7 +66,10 @@ describe("module", function()
 
     it("names exactly the fields of memory(), stats() and the release report", function()
       local pool <close> = idlesched.pool({ workers = 1 })
-      assert.are.same(fields_in_types("idlesched.Memory"), names_of(idlesched.memory()))
+      local memory = idlesched.memory()
+      assert.are.same(fields_in_types("idlesched.Memory"), names_of(memory))
+      assert.are.same(fields_in_types("idlesched.HeapMemory"), names_of(memory.heaps[1]))
+      assert.are.same(fields_in_types("idlesched.WorkerRow"), names_of(pool:workers()[1]))
       assert.are.same(fields_in_types("idlesched.ReleaseReport"), names_of(pool:release()))
 
       local stats = pool:stats()
