@@ -15,6 +15,9 @@
 int ids_release_pool(struct idlesched_pool *pool, uint64_t timeout_ns,
                      idlesched_release_report *out);
 
+/* Every pool of the process.  0 or -ETIMEDOUT. */
+int ids_release_all(uint64_t timeout_ns, idlesched_release_report *out);
+
 /* The calling thread's own heap. */
 void ids_release_thread(void);
 

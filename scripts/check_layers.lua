@@ -27,7 +27,7 @@ local layers = {
   { "queue", "job" },
   { "pool" },
   { "release" },
-  { "stats", "audit" },
+  { "stats", "audit", "pressure" },
   { "idlesched" },
 }
 
