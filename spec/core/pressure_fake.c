@@ -36,6 +36,7 @@ static struct {
   bool is_told, is_woken, is_removed;
   uint64_t stalled_ns;
   int read_status;
+  unsigned reads_count;
 } kernel;
 
 static struct {
@@ -109,6 +110,10 @@ void pressure_fake_stall(uint64_t duration_ns) {
 
 void pressure_fake_read(int status) {
   set(&kernel.read_status, status);
+}
+
+unsigned pressure_fake_reads_count(void) {
+  return get(&kernel.reads_count);
 }
 
 void pressure_fake_returns(uint64_t bytes) {
@@ -218,6 +223,7 @@ int __wrap_ids_psi_read(struct ids_psi *self, uint64_t *out_stalled_ns) {
   (void)self;
   pthread_mutex_lock(&lock);
   *out_stalled_ns = kernel.stalled_ns;
+  kernel.reads_count++;
   int status = kernel.read_status;
   pthread_mutex_unlock(&lock);
   return status;

@@ -36,8 +36,9 @@ unsigned pressure_fake_files_count(void);
 void pressure_fake_tell(void);
 /* Somebody has stalled for so long, which is only to be read. */
 void pressure_fake_stall(uint64_t duration_ns);
-/* What a read of the file returns from now on. */
+/* What a read of the file returns from now on, and how many were made. */
 void pressure_fake_read(int status);
+unsigned pressure_fake_reads_count(void);
 /* The cgroup is no more. */
 void pressure_fake_remove(void);
 

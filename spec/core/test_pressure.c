@@ -241,8 +241,7 @@ SPEC(reading_finds_the_stall, "N8 a stall that is read releases, and one that is
   pressure_fake_stall(IDLESCHED_S);
   PRESSURE_FAKE_ANSWER(-EPERM, -EPERM);
   REQUIRE_EQ_INT(start(), 0);
-  WAIT_UNTIL(plat_balance().threads == 1, SOON_MS);
-  idlesched_sleep(700 * IDLESCHED_MS); /* a window is over, and it has looked or does so soon */
+  WAIT_UNTIL(pressure_fake_reads_count() == 2, SOON_MS);
   CHECK_EQ_U64(stats_now().events_count, 0);
   pressure_fake_stall(100 * IDLESCHED_MS);
   WAIT_UNTIL(stats_now().releases_count == 1, SOON_MS);
