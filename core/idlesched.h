@@ -612,8 +612,8 @@ typedef struct idlesched_pressure_config {
  */
 IDLESCHED_API int idlesched_pressure_start(const idlesched_pressure_config *config);
 /* Stop; returns when the thread has ended, after the release that is under way.  Does nothing
- * when nothing is watched.  Several threads may; none of them may be one that a release
- * waits for beyond its timeout. */
+ * when nothing is watched.  Several threads may, and a job, too: a release that is under way
+ * then waits for that job in vain, for its timeout. */
 IDLESCHED_API void idlesched_pressure_stop(void);
 
 typedef struct idlesched_pressure_stats {

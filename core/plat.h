@@ -10,9 +10,9 @@
  *
  *   - waits take an absolute deadline on one monotonic clock, in nanoseconds;
  *   - exactly these can fail: mutex and condition init, thread start,
- *     allocation, opening a file of the kernel's.  Each names its site, so that a test can refuse
- * it.  (Reading facts of the system can, too.)  Lock, unlock, signal, broadcast, deinit and join
- * cannot fail; misuse aborts;
+ *     allocation, opening a pressure file.  Each names its site, so that a test can
+ *     refuse it.  (Reading facts of the system can, too.)  Lock, unlock, signal,
+ *     broadcast, deinit and join cannot fail; misuse aborts;
  *   - a wait may return early for no reason, and a waiter whose deadline has
  *     passed may still be signalled: callers look at state, never at the result;
  *   - thread-local values go through ids_tls_get(): simulated threads share one
