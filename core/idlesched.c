@@ -14,6 +14,7 @@
 #include "option.h"
 #include "memory.h"
 #include "pool.h"
+#include "pressure.h"
 #include "release.h"
 #include "stats.h"
 #include "status.h"
@@ -27,6 +28,14 @@
 #define IDLE_EXIT_DEFAULT_NS (10 * IDS_S)
 #define CLOSE_TIMEOUT_DEFAULT_NS (2 * IDS_S)
 #define RELEASE_TIMEOUT_DEFAULT_NS (1 * IDS_S)
+
+/* What a program may wait for memory before anybody would call it slow, and how long what it
+ * had in its heaps takes to be there again: a release each 10 s costs little. */
+#define PRESSURE_STALL_DEFAULT_NS (100 * IDS_MS)
+#define PRESSURE_WINDOW_DEFAULT_NS (1 * IDS_S)
+#define PRESSURE_WINDOW_MIN_NS (500 * IDS_MS) /* the kernel's own limits */
+#define PRESSURE_WINDOW_MAX_NS (10 * IDS_S)
+#define PRESSURE_COOLDOWN_DEFAULT_NS (10 * IDS_S)
 
 /* Enough for a script host whose C calls nest 200 deep at 2 KiB each. */
 #define STACK_SIZE_DEFAULT (1024 * 1024)
@@ -344,6 +353,34 @@ unsigned idlesched_pool_audit(idlesched_pool *pool, idlesched_audit *out) {
     out = &ignored;
   *out = (idlesched_audit){ 0 };
   return is_inherited(pool) ? 0 : ids_audit_pool(pool, out);
+}
+
+/* ------------------------------------------------------------------- pressure */
+
+int idlesched_pressure_start(const idlesched_pressure_config *config) {
+  static const idlesched_pressure_config defaults = { 0 };
+  if (config == NULL)
+    config = &defaults;
+  const idlesched_pressure_config checked = {
+    .stall_ns = default_ns(config->stall_ns, PRESSURE_STALL_DEFAULT_NS),
+    .window_ns = default_ns(config->window_ns, PRESSURE_WINDOW_DEFAULT_NS),
+    .cooldown_ns = default_ns(config->cooldown_ns, PRESSURE_COOLDOWN_DEFAULT_NS),
+    .timeout_ns = default_ns(config->timeout_ns, RELEASE_TIMEOUT_DEFAULT_NS),
+    .path = config->path,
+  };
+  if (checked.window_ns < PRESSURE_WINDOW_MIN_NS || checked.window_ns > PRESSURE_WINDOW_MAX_NS)
+    return -EINVAL;
+  if (checked.stall_ns > checked.window_ns)
+    return -EINVAL;
+  return ids_pressure_start(&checked);
+}
+
+void idlesched_pressure_stop(void) {
+  ids_pressure_stop();
+}
+
+void idlesched_pressure_stats_read(idlesched_pressure_stats *out) {
+  ids_pressure_stats_read(out);
 }
 
 /* ----------------------------------------------------------------------- jobs */

@@ -600,35 +600,52 @@ IDLESCHED_API unsigned idlesched_pool_audit(idlesched_pool *pool, idlesched_audi
  * process; a thread of its own that sleeps until then.
  */
 typedef struct idlesched_pressure_config {
-  /* Stalled for so long within a window: then it releases.  Default 100 ms of 1 s; the kernel
-   * takes windows of 0.5 to 10 s. */
+  /* Some thread has stalled for so long within a window: then it releases.  Default 100 ms of
+   * 1 s; the kernel takes windows of 0.5 to 10 s, and not above the window for the stall. */
   uint64_t stall_ns, window_ns;
-  /* Releases are so far apart at least, as long as the pressure lasts.  Default 10 s. */
+  /* Releases are so far apart at least, as long as the pressure lasts; when two windows have
+   * passed without any, the next one releases at once.  Default 10 s. */
   uint64_t cooldown_ns;
   /* For each release, as of idlesched_release().  Default 1 s. */
   uint64_t timeout_ns;
   /* Whose pressure: a file as of the kernel's PSI.  Default: the own cgroup's
-   * memory.pressure, else /proc/pressure/memory. */
+   * memory.pressure, else /proc/pressure/memory.  Beside a memory.pressure the cgroup's
+   * memory.events is watched too: that it meets memory.high or memory.max counts as well. */
   const char *path;
 } idlesched_pressure_config;
 
 /*
  * Start to watch.  NULL for all defaults.
  *
+ * The kernel wakes the thread by a trigger on the file.  Where it refuses that (some let
+ * only the privileged set one, or take only windows of whole multiples of 2 s from others),
+ * the window is rounded up to such a multiple, and the stall with it; if that is refused as
+ * well, or the file cannot be written, the thread reads the file once a window instead.
+ * idlesched_pressure_stats_read() says what has become of it.
+ *
  *   -EALREADY  it is being watched
- *   -ENOTSUP   the kernel has no such file (CONFIG_PSI, cgroup v2), or takes no triggers
+ *   -ENOTSUP   the kernel has no such file (CONFIG_PSI, cgroup v2)
+ *   -ENOENT, -EBADMSG, -ENAMETOOLONG  there is no file at the path that was given, it is of
+ *              another kind, or the path is longer than the 255 bytes that stats can tell
  *   -EACCES, -EAGAIN, -EMFILE, -ENOMEM, ...  the system refuses the file or a thread
  *   -EINVAL    a time is out of its range
+ *
+ * In a child process nothing is watched, and it may start anew.
  */
 IDLESCHED_API int idlesched_pressure_start(const idlesched_pressure_config *config);
 /* Stop; returns when the thread has ended, after the release that is under way.  Does nothing
- * when nothing is watched. */
+ * when nothing is watched.  Several threads may, and a job, too: a release that is under way
+ * then waits for that job in vain, for its timeout. */
 IDLESCHED_API void idlesched_pressure_stop(void);
 
 typedef struct idlesched_pressure_stats {
-  bool is_watching;
-  char path[256];          /* of the file; "" when nothing is watched */
-  uint64_t events_count;   /* times that the kernel told */
+  bool is_watching;      /* not any more, too, when the file's cgroup is gone */
+  bool has_trigger;      /* the kernel wakes the thread, which else looks once a window */
+  uint64_t starts_count; /* in this process and those it was forked from: the last one's number */
+  uint64_t window_ns;    /* as it was rounded; 0 when nothing is watched */
+  char path[256];        /* of the file; "" when nothing is watched */
+  /* Since the last start. */
+  uint64_t events_count;   /* times that the kernel told, at most one in a window */
   uint64_t releases_count; /* that followed; the others came within the cooldown */
   uint64_t returned_bytes; /* by those releases */
 } idlesched_pressure_stats;

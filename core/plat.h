@@ -10,9 +10,9 @@
  *
  *   - waits take an absolute deadline on one monotonic clock, in nanoseconds;
  *   - exactly these can fail: mutex and condition init, thread start,
- *     allocation.  Each names its site, so that a test can refuse it.  (Reading
- *     facts of the system can, too.)  Lock, unlock, signal, broadcast, deinit and
- *     join cannot fail; misuse aborts;
+ *     allocation, opening a pressure file.  Each names its site, so that a test can
+ *     refuse it.  (Reading facts of the system can, too.)  Lock, unlock, signal,
+ *     broadcast, deinit and join cannot fail; misuse aborts;
  *   - a wait may return early for no reason, and a waiter whose deadline has
  *     passed may still be signalled: callers look at state, never at the result;
  *   - thread-local values go through ids_tls_get(): simulated threads share one
@@ -157,5 +157,44 @@ struct ids_mapping {
  */
 int ids_mappings_read(void (*tell)(void *context, const struct ids_mapping *mapping),
                       void *context);
+/*
+ * Pressure stall information: a file of the kernel's that says for how long threads have
+ * stalled for memory, and that tells when they have for so long within a window, by a
+ * trigger that is set on it.  One thread waits on a struct ids_psi; any thread may wake it.
+ */
+#define IDS_PSI_PATH_SIZE 256
+
+/* The places where this process finds it, from 0, the nearest first: its own cgroup's, the
+ * system's.  0, or -errno when it has no such place, -ENOENT as a rule. */
+#define IDS_PSI_PLACES 2
+int ids_psi_path(unsigned place, char path[IDS_PSI_PATH_SIZE]);
+
+/*
+ * Open a file, and set a trigger; stall_ns = 0 sets none.  Beside a cgroup's
+ * memory.pressure, its memory.events is listened to as well.  0, or
+ *
+ *   -ENOENT   there is no such file
+ *   -ENOTSUP  the kernel does not account for pressure
+ *   -EBADMSG  the file is of another kind
+ *   -EINVAL, -EPERM, -EACCES, -EROFS, -EBUSY  this trigger is refused, or the file
+ *   -EMFILE, -ENOMEM, ...  no resources
+ */
+int ids_psi_open(struct ids_psi *self, const char *path, uint64_t stall_ns, uint64_t window_ns,
+                 const char *site);
+void ids_psi_close(struct ids_psi *self);
+
+enum ids_psi_news {
+  IDS_PSI_QUIET, /* the deadline, a wake, or no reason */
+  IDS_PSI_TOLD,  /* the trigger has fired; or the cgroup met one of its limits */
+  IDS_PSI_GONE   /* there will be no more news: the cgroup is no more, say */
+};
+
+/* Sleep until there is something to tell; without `listens`, which keeps it for later,
+ * until the deadline or a wake. */
+enum ids_psi_news ids_psi_wait(struct ids_psi *self, bool listens, uint64_t deadline_ns);
+/* From here on no wait lasts. */
+void ids_psi_wake(struct ids_psi *self);
+/* For how long some thread has stalled so far: 0, or -errno when the file is gone. */
+int ids_psi_read(struct ids_psi *self, uint64_t *out_stalled_ns);
 
 #endif

@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct ids_mutex {
@@ -25,6 +26,15 @@ struct ids_cond {
 
 struct ids_thread {
   pthread_t thread;
+};
+
+/* Files; -1 for one that is not open. */
+struct ids_psi {
+  int file;   /* of the pressure; a trigger is set on it, if there is one */
+  int events; /* the cgroup's memory.events beside it */
+  int wake;
+  bool has_trigger;
+  uint64_t events_count; /* as the file said when it was last read */
 };
 
 #define IDS_MUTEX_STATIC                                                                           \

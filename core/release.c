@@ -53,6 +53,7 @@ static void purge_all(idlesched_release_report *out) {
   ids_heap_collect();
   ids_heap_purge_and_wait();
   ids_options_unlift();
+  ids_heap_trim_c(true);
 }
 
 /* ------------------------------------------------------------------ visits */

@@ -9,7 +9,8 @@ static const struct {
 } texts[] = {
   { 0, "success" },
   { -EAGAIN, "the system refuses another thread or other resource: a limit is reached" },
-  { -EALREADY, "the job is queued or running already" },
+  { -EALREADY, "it was begun before and has not ended: the job, or the watch" },
+  { -EBADMSG, "the file is not one of the kernel's pressure stall information" },
   { -ECANCELED, "the job was cancelled before it ran" },
   { -EDEADLK, "called from a job of the same pool, which would wait for itself" },
   { -EINVAL, "an argument is out of its range, or the job was never submitted" },

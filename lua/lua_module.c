@@ -12,6 +12,7 @@
 #include "lua_job.h"
 #include "lua_pool.h"
 #include "lua_release.h"
+#include "lua_pressure.h"
 #include "lua_util.h"
 #include "lua_value.h"
 
@@ -105,6 +106,7 @@ static const luaL_Reg functions[] = {
   { "eager_purge", lids_guard_eager_purge },
   { "option", lids_guard_option },
   { "options", lids_guard_options },
+  { "watch_pressure", lids_pressure_watch },
   { "thread_idle", module_thread_idle },
   { "retire", module_retire },
   { "memory", module_memory },
@@ -124,6 +126,7 @@ IDLESCHED_API int luaopen_idlesched(lua_State *L) {
   lids_pool_open(L);
   lids_job_open(L);
   lids_guard_open(L);
+  lids_pressure_open(L);
   luaL_newlib(L, functions);
   lua_pushliteral(L, "idlesched " IDLESCHED_VERSION_STRING);
   lua_setfield(L, -2, "_VERSION");

@@ -29,7 +29,7 @@ local layers = {
   { "queue", "job", "pools" },
   { "pool" },
   { "release" },
-  { "stats", "audit" },
+  { "stats", "audit", "pressure" },
   { "idlesched" },
 }
 

@@ -214,6 +214,9 @@ size_t sim_memory_size(void *block);
 /* plat_sim.c: the same for mutexes and conditions. */
 bool sim_objects_are_balanced(char *text, size_t size);
 
+/* psi_sim.c */
+void sim_psi_begin_run(void);
+
 /* heap_sim.c */
 void sim_heap_begin_run(void);
 /* The running thread does something that an owner must not do while its heap is

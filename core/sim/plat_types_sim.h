@@ -31,6 +31,12 @@ struct ids_thread {
   uint32_t number; /* of its birth in the run: slots are used again */
 };
 
+struct ids_psi {
+  void *block;       /* to be given back, as a file is */
+  uint32_t word;     /* what there is to tell: bits of psi_sim.c */
+  uint64_t stall_ns; /* of the trigger; 0: there is none */
+};
+
 #define IDS_MUTEX_STATIC                                                                           \
   { 0, 0, 0, 0 }
 #define IDS_COND_STATIC                                                                            \

@@ -285,6 +285,7 @@ static void begin_run(const struct sim_plan *plan) {
   sim_set_special_step();
   sim_memory_begin_run();
   sim_heap_begin_run();
+  sim_psi_begin_run();
   sim.chooser.ops->begin_run(&sim.chooser);
 }
 

@@ -205,6 +205,21 @@ void sim_sleep_ns(uint64_t duration_ns);
 /* A line in the trace. */
 void sim_note(const char *format, ...) SIM_PRINTF(1, 2);
 
+/* ------------------------------------------------- the kernel's pressure files */
+
+/* Where the simulated kernel has its one file, for all processes. */
+#define SIM_PSI_PATH "/sim/memory.pressure"
+
+struct sim_psi_config {
+  bool takes_no_trigger; /* -EPERM */
+};
+/* For the rest of this run. */
+void sim_psi_configure(const struct sim_psi_config *config);
+/* Some thread has stalled for so long; whoever set a trigger for that much is told. */
+void sim_psi_stall(uint64_t duration_ns);
+/* The file's cgroup is no more. */
+void sim_psi_remove(void);
+
 /* ------------------------------------------------ the simulated allocator */
 
 /*

@@ -43,6 +43,7 @@ function idlesched.purge_all() end
 ---@return string? message
 ---@return integer? errno
 function idlesched.explain() end
+
 ---While the guard is held, an option of the allocator has another value: of several guards
 ---the one that was made last decides; the last one that ends puts back what was there. Raises
 ---for a name or a value that cannot be, and says why. Without mimalloc it does nothing.
@@ -61,6 +62,16 @@ function idlesched.option(name, value) end
 ---@return idlesched.Option[]
 ---@nodiscard
 function idlesched.options() end
+
+---Release every pool at once when the kernel says that memory is short: when threads of the
+---process's cgroup, or of the system, stall for it. One watcher for the process; it has a
+---thread that sleeps until then.
+---@param options? idlesched.WatcherOptions
+---@return idlesched.Watcher? watcher
+---@return string? message "already watched", or why not: the kernel may have none of it
+---@return integer? errno
+---@nodiscard
+function idlesched.watch_pressure(options) end
 
 ---The calling thread is about to be idle: release what its heap has cached.
 function idlesched.thread_idle() end
@@ -217,6 +228,35 @@ function Guard:close() end
 ---@field name string where the guard was made, "script.lua:12"; "?" for C code without a name
 ---@field since number when, as idlesched.now() tells
 ---@field value integer that it asked for
+
+---@class idlesched.WatcherOptions
+---@field stall? number seconds, above 0, that some thread has stalled; default a tenth of window
+---Within so many seconds, 0.5 to 10; default 1. Rounded up to a multiple of 2 where the kernel
+---takes no others, and the stall with it.
+---@field window? number
+---Seconds between two releases as long as the pressure lasts; default 10, false = never again.
+---@field cooldown? number|false
+---@field timeout? number|false seconds to wait for busy workers at each release; default 1
+---@field path? string default: the own cgroup's memory.pressure, else /proc/pressure/memory
+
+---@class idlesched.Watcher
+local Watcher = {}
+
+---Watch no more: returns after a release that is under way. It also ends with its <close>
+---variable, when it is collected, and with its Lua state.
+function Watcher:close() end
+
+---@return idlesched.WatcherStats
+function Watcher:stats() end
+
+---@class idlesched.WatcherStats
+---@field watching boolean false when it is closed, or the file's cgroup is gone
+---@field path? string whose pressure; this one and the next two only while it watches
+---@field trigger? boolean the kernel tells; false: the file is read once a window
+---@field window? number seconds, as it was rounded
+---@field events integer times that the kernel told, at most one in a window
+---@field releases integer that followed; the others came within the cooldown
+---@field returned integer bytes by which anonymous memory fell in those releases
 
 ---@class idlesched.Memory
 ---@field resident integer bytes of all pages, shared libraries included

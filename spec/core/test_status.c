@@ -11,8 +11,8 @@
 #include "idlesched.h"
 
 /* Those that idlesched.h promises somewhere. */
-static const int statuses[] = { -EAGAIN, -EALREADY, -ECANCELED, -EDEADLK,  -EINVAL,
-                                -ENOMEM, -ENOTSUP,  -ESHUTDOWN, -ETIMEDOUT };
+static const int statuses[] = { -EAGAIN, -EALREADY, -EBADMSG, -ECANCELED, -EDEADLK,
+                                -EINVAL, -ENOMEM,   -ENOTSUP, -ESHUTDOWN, -ETIMEDOUT };
 
 enum { STATUSES = sizeof statuses / sizeof statuses[0] };
 
