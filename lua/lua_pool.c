@@ -214,9 +214,9 @@ static const char *const worker_state_names[] = {
 /* pool:workers() -> list of { index, state, live, dead, released } */
 static int pool_workers(lua_State *L) {
   struct pool *self = check_pool(L);
-  unsigned count = idlesched_pool_workers_read(self->core, NULL, 0);
+  unsigned count = idlesched_pool_workers_read(self->jobs.core, NULL, 0);
   idlesched_worker_row *rows = lua_newuserdatauv(L, count * sizeof *rows, 0);
-  idlesched_pool_workers_read(self->core, rows, count);
+  idlesched_pool_workers_read(self->jobs.core, rows, count);
   lua_createtable(L, (int)count, 0);
   for (unsigned i = 0; i < count; i++) {
     lua_createtable(L, 0, 5);

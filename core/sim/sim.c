@@ -274,7 +274,7 @@ static void begin_run(const struct sim_plan *plan) {
   sim.invariants_count = sim.rests_count = 0;
   sim.spins_count = 0;
   sim.births_count = 0;
-  sim.generation = 0;
+  sim.generation = plan->forks ? ++sim.generations_count : 0;
   sim.holds_count = 0;
   sim.spurious_left = plan->spurious_max;
   sim.faults_left = plan->faults_max;

@@ -379,6 +379,8 @@ void sim_post_at_step(uint64_t k, void (*function)(void *context), void *context
 }
 
 void sim_fork(void) {
+  if (!sim.plan->forks)
+    sim_fail("sim_fork: the plan does not say that it forks");
   while (sim.holds_count > 0)
     ids_relax();
   uint64_t others = (sim.alive | sim.ended) & ~SIM_BIT(sim.current);
@@ -391,7 +393,7 @@ void sim_fork(void) {
   sim.timers_are_listed = false;
   sim.posted = 0;
   sim.futex_waiters &= ~others;
-  sim.generation++;
+  sim.generation = ++sim.generations_count;
   /* The scenario itself may be among those left behind: the child ends when it ends. */
   sim_me()->is_detached = true;
   sim_memory_fork();

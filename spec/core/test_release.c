@@ -80,7 +80,7 @@ SPEC(no_worker_nothing_to_visit,
   CHECK_EQ_INT(report.visited_count, 0);
   CHECK_EQ_INT(report.missed_count, 0);
   CHECK_EQ_U64(stats_of(pool).starts, 0);
-  CHECK_EQ_STR(heap_fake_diary(), "gcp"); /* the caller's own */
+  CHECK_EQ_STR(heap_fake_diary(), "gcpt"); /* the caller's own */
   destroy(pool);
 }
 
@@ -110,7 +110,7 @@ SPEC(all_workers_busy_is_no_hang, "B16 with every worker busy a release ends all
   CHECK_EQ_INT(report.visited_count, 0);
   CHECK_EQ_INT(report.missed_count, WORKERS);
   /* The caller's own heap is released even so. */
-  CHECK_EQ_STR(heap_fake_diary(), "gcp");
+  CHECK_EQ_STR(heap_fake_diary(), "gcpt");
   door_open(&door);
   WAIT_UNTIL(stats_of(pool).releases == WORKERS, SOON_MS);
   destroy(pool);
@@ -166,13 +166,13 @@ SPEC(all_visits_come_before_the_purge,
   const char *diary = heap_fake_diary();
   size_t length = strlen(diary);
   unsigned visits = 0, collects = 0;
-  for (size_t i = 0; i + 2 < length; i++) {
+  for (size_t i = 0; i + 3 < length; i++) {
     visits += diary[i] == 'k';
     collects += diary[i] == 'c';
   }
   CHECK_EQ_INT(visits, WORKERS);
   CHECK_EQ_INT(collects, WORKERS);
-  CHECK_EQ_STR(diary + length - 2, "cp");
+  CHECK_EQ_STR(diary + length - 3, "cpt");
   CHECK_EQ_INT(heap_fake_purges_at_once_max(), 1);
   destroy(pool);
 }

@@ -348,6 +348,9 @@ static void freed_and_never_released(void *context) {
 
 SPEC(freed_in_a_pool_that_never_releases, "A23 N1 with idle_release never nobody is asked") {
   struct sim_plan plan = { .name = "never", .scenario = freed_and_never_released };
+  sim_spec_exhaust(&plan);
+}
+
 /* ------------------------------------------------------- the C library's heap */
 
 /* The core remembers the last trim from run to run.  So that all of them begin alike, each ends
