@@ -68,10 +68,10 @@ static void visit(struct ids_pools_walk *walk, uint64_t deadline_ns,
                   idlesched_release_report *out) {
   struct ids_visit visit = { .deadline_ns = deadline_ns, .caller = calling_worker() };
   struct ids_pools_entry *entry = NULL;
-  ids_visit_begin(&visit);
 
   ids_pools_lock();
   visit.number = walk->round = ids_pools_begin_round_locked();
+  ids_visit_begin(&visit);
   while ((entry = ids_pools_next_locked(walk, entry)) != NULL) {
     ids_visit_ask(&visit, &entry->pool->group);
     out->pools_count++;
