@@ -432,6 +432,12 @@ static void one_job_releases(void *context) {
   SIM_CHECK_EQUAL(missed_count, 0);
   SIM_CHECK_EQUAL(sim_stats(pools[0]).releases, 1);
   SIM_CHECK_EQUAL(sim_stats(pools[1]).releases, 1);
+  /* Later it is like any other, and waited for. */
+  submit_sleep(pools[0], IDS_S);
+  submit_release(pools[0], 2);
+  SIM_CHECK_EQUAL(idlesched_pool_wait(pools[0], NEVER), 0);
+  SIM_CHECK_EQUAL(releases_count, 2);
+  SIM_CHECK_EQUAL(missed_count, 0);
   finish();
 }
 
