@@ -46,7 +46,8 @@ static int64_t purge_delay_ms(void) {
   return ids_heap_ops.has_options ? ids_heap_ops.option_get(IDS_HEAP_PURGE_DELAY_MS) : 0;
 }
 
-/* A purge would return early while a guard has the delay at 0. */
+/* A purge would return early while a guard has the delay at 0.  What others free just after
+ * it, and before the guard is in force again, waits for another one. */
 static void purge_all(idlesched_release_report *out) {
   out->lifted_guards = ids_options_lift();
   out->purge_delay_ms = purge_delay_ms();
