@@ -168,9 +168,9 @@ struct ids_worker {
   bool has_state;              /* L  while PARKED: has to collect before its heap is given up */
   bool awaits_pass;            /* L  PARKED or RELEASING: a pass gives up its heap in time */
   bool awaits_return;          /* L  its thread is awake and waits to be given back */
-  bool is_visiting;            /* L  its job or hook is in a release, and waits for others */
   uint64_t visit_asked;        /* L  number of the last visit it owes */
   uint64_t visit_served;       /* L  number of the last visit it made */
+  uint64_t visits_others;      /* L  number of the visit that its job or hook asks for, or 0 */
   uint64_t parked_at_ns;       /* L  when it parked; who parked last is woken first */
   uint64_t release_at_ns;      /* L  while PARKED; fixed when it parked */
   uint64_t exit_at_ns;         /* L  while PARKED; fixed when it parked */

@@ -498,8 +498,8 @@ IDLESCHED_API int idlesched_pool_release(idlesched_pool *pool, uint64_t timeout_
 /*
  * The same for every pool of the process, or for those of a list, where each counts once.  All
  * are asked first, and then waited for until one common time limit.  From a job or a hook, its
- * own worker counts as the caller, and is neither visited nor missed; workers whose jobs
- * release at the same time miss each other, as they would wait for ever.
+ * own worker counts as the caller, and is neither visited nor missed; of two workers whose jobs
+ * release at the same time one may miss the other, or both would wait for ever.
  *
  * Pools may be made and destroyed meanwhile: a new one is not visited, and a destroyed one is
  * not waited for any longer.  Threads that a destroy has left behind still count.

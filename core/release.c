@@ -46,7 +46,8 @@ static int64_t purge_delay_ms(void) {
   return ids_heap_ops.has_options ? ids_heap_ops.option_get(IDS_HEAP_PURGE_DELAY_MS) : 0;
 }
 
-/* A purge would return early while a guard has the delay at 0. */
+/* A purge would return early while a guard has the delay at 0.  What others free just after
+ * it, and before the guard is in force again, waits for another one. */
 static void purge_all(idlesched_release_report *out) {
   out->lifted_guards = ids_options_lift();
   out->purge_delay_ms = purge_delay_ms();
@@ -69,10 +70,10 @@ static void visit(struct ids_pools_walk *walk, uint64_t deadline_ns,
                   idlesched_release_report *out) {
   struct ids_visit visit = { .deadline_ns = deadline_ns, .caller = calling_worker() };
   struct ids_pools_entry *entry = NULL;
-  ids_visit_begin(&visit);
 
   ids_pools_lock();
   visit.number = walk->round = ids_pools_begin_round_locked();
+  ids_visit_begin(&visit);
   while ((entry = ids_pools_next_locked(walk, entry)) != NULL) {
     ids_visit_ask(&visit, &entry->pool->group);
     out->pools_count++;

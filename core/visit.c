@@ -6,24 +6,20 @@
 
 #include "pass.h"
 
-/* Those that wait for it look again. */
-static void set_visiting(struct ids_worker *worker, bool is_visiting) {
-  struct ids_group *group = worker->group;
-  ids_group_lock(group);
-  ids_assert(worker->is_visiting != is_visiting);
-  worker->is_visiting = is_visiting;
-  ids_cond_broadcast(&group->changed);
-  ids_group_unlock(group);
+static void set_visits_others(struct ids_worker *worker, uint64_t number) {
+  ids_group_lock(worker->group);
+  worker->visits_others = number;
+  ids_group_unlock(worker->group);
 }
 
 void ids_visit_begin(const struct ids_visit *self) {
   if (self->caller != NULL)
-    set_visiting(self->caller, true);
+    set_visits_others(self->caller, self->number);
 }
 
 void ids_visit_end(const struct ids_visit *self) {
   if (self->caller != NULL)
-    set_visiting(self->caller, false);
+    set_visits_others(self->caller, 0);
 }
 
 static bool has_thread_locked(const struct ids_worker *worker) {
@@ -68,10 +64,17 @@ void ids_visit_parked(const struct ids_visit *self, struct ids_group *group) {
   ids_group_unlock(group);
 }
 
-static bool is_awaited_locked(const struct ids_visit *self, const struct ids_group *group) {
-  for (unsigned i = 0; i < group->config.workers_max; i++)
-    if (is_pending_locked(self, &group->workers[i]) && !group->workers[i].is_visiting)
+/* It visits, and may wait for the caller. */
+static bool may_await_caller_locked(const struct ids_visit *self, const struct ids_worker *worker) {
+  return self->caller != NULL && worker->visits_others > 0 && worker->visits_others < self->number;
+}
+
+static bool has_awaited_locked(const struct ids_visit *self, const struct ids_group *group) {
+  for (unsigned i = 0; i < group->config.workers_max; i++) {
+    const struct ids_worker *worker = &group->workers[i];
+    if (is_pending_locked(self, worker) && !may_await_caller_locked(self, worker))
       return true;
+  }
   return false;
 }
 
@@ -91,7 +94,7 @@ static void count_missed_locked(struct ids_visit *self, const struct ids_group *
 
 void ids_visit_await(struct ids_visit *self, struct ids_group *group) {
   ids_group_lock(group);
-  while (is_awaited_locked(self, group) && ids_now_ns() < self->deadline_ns)
+  while (has_awaited_locked(self, group) && ids_now_ns() < self->deadline_ns)
     ids_group_wait_locked(group, self->deadline_ns);
   count_missed_locked(self, group);
   group->visitors_count--;

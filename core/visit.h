@@ -10,15 +10,15 @@
  *
  * A visit is
  *
- *   begin   the caller may be a worker: in a job, or a hook.
+ *   begin   it has its number.
  *   ask     each group.
  *   parked  each group: give up the heaps of those that need not be woken.
  *   await   each group, until all have served the visit or the deadline has passed.
  *   end
  *
- * and the caller collects its own heap and purges, after that.  A worker that is the caller
- * is not asked.  Nor does anybody else wait for it while it visits: two workers whose jobs
- * visit each other would do so for ever.  Those miss it.
+ * and the caller collects its own heap and purges, after that.  The caller may be a worker, in
+ * a job or a hook: then it is not asked.  Two workers that visit each other would wait for
+ * ever, so the later one does not wait for the earlier, and may miss it.
  */
 #ifndef IDS_VISIT_H
 #define IDS_VISIT_H
@@ -34,7 +34,7 @@ struct ids_visit {
   unsigned missed_running_count, missed_starting_count, missed_exiting_count;
 };
 
-/* All without a lock of the groups.  ids_visit_begin() wants caller set. */
+/* All without a lock of the groups.  Who asks later begins later, too. */
 void ids_visit_begin(const struct ids_visit *self);
 void ids_visit_ask(struct ids_visit *self, struct ids_group *group);
 void ids_visit_parked(const struct ids_visit *self, struct ids_group *group);

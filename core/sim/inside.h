@@ -89,7 +89,7 @@ struct sim {
   unsigned births_count;
   uint32_t generation;
   uint32_t generations_count; /* of all searches: none is used twice */
-  unsigned holds_count; /* who holds off a fork */
+  unsigned holds_count;       /* who holds off a fork */
   unsigned spurious_left, faults_left;
   uint64_t fallible_count;
 

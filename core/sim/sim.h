@@ -113,7 +113,7 @@ struct sim_plan {
   uint64_t fault_nth;  /* 0 for none, 1 for the first fallible call of the run */
   uint64_t runs_max;   /* 0: as many as there are (dfs, delay), or 1000 */
   uint64_t seed;
-  uint64_t steps_max;  /* of a run; 0 for 20,000 */
+  uint64_t steps_max; /* of a run; 0 for 20,000 */
   /* It may call sim_fork().  What the process has one of is then put in order at the begin of
    * each run, as in a child: a fork may have left it half done in the run before. */
   bool forks;

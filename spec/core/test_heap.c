@@ -111,17 +111,22 @@ static void take_and_give(void *context) {
   give_blocks(blocks);
 }
 
-/* The peak, above the level before. */
-static uint64_t burst_on_all_workers(idlesched_pool *pool) {
+/* Of all pools at the same time.  The peak, above the level before. */
+static uint64_t burst_on_pools(idlesched_pool *const *pools, unsigned pools_count) {
   struct burst burst;
   uint64_t before = anonymous_bytes();
-  pthread_barrier_init(&burst.barrier, NULL, WORKERS);
-  for (unsigned i = 0; i < WORKERS; i++)
-    REQUIRE_EQ_INT(idlesched_pool_submit(pool, take_and_give, &burst), 0);
-  REQUIRE_EQ_INT(idlesched_pool_wait(pool, IDLESCHED_NEVER), 0);
+  pthread_barrier_init(&burst.barrier, NULL, pools_count * WORKERS);
+  for (unsigned i = 0; i < pools_count * WORKERS; i++)
+    REQUIRE_EQ_INT(idlesched_pool_submit(pools[i / WORKERS], take_and_give, &burst), 0);
+  for (unsigned i = 0; i < pools_count; i++)
+    REQUIRE_EQ_INT(idlesched_pool_wait(pools[i], IDLESCHED_NEVER), 0);
   pthread_barrier_destroy(&burst.barrier);
-  CHECK_GE_U64(burst.peak_bytes - before, WORKERS * BURST);
+  CHECK_GE_U64(burst.peak_bytes - before, pools_count * WORKERS * BURST);
   return burst.peak_bytes - before;
+}
+
+static uint64_t burst_on_all_workers(idlesched_pool *pool) {
+  return burst_on_pools(&pool, 1);
 }
 
 static idlesched_pool *started_pool(uint64_t idle_release_ns, uint64_t idle_exit_ns) {
@@ -352,6 +357,30 @@ SPEC(a_release_under_a_guard, "B27 a release under a guard gives the memory back
   CHECK_LE_U64(level, jobless + MIB);
   idlesched_eager_purge_leave();
   idlesched_pool_destroy(pool);
+}
+
+SPEC(a_release_of_all_pools_under_a_guard,
+     "B14 B17 B27 a release of all pools gives back what all of their workers have, under a guard, "
+     "and says that it lifted it") {
+  idlesched_release_report report;
+  need_figures_to_the_page();
+  idlesched_pool *pools[2];
+  for (unsigned i = 0; i < 2; i++)
+    pools[i] = started_pool(IDLESCHED_NEVER, IDLESCHED_NEVER);
+  uint64_t jobless = anonymous_bytes();
+  burst_on_pools(pools, 2);
+  idlesched_eager_purge_enter();
+  CHECK_EQ_INT(idlesched_release(SOON_MS * IDLESCHED_MS, &report), 0);
+  uint64_t level = anonymous_bytes();
+  CHECK_LE_U64(level, jobless + MIB);
+  CHECK_EQ_INT(report.pools_count, 2);
+  CHECK_EQ_INT(report.visited_count, 2 * WORKERS);
+  CHECK_GT_U64(report.returned_bytes, 0); /* the guard has purged what was free before it */
+  CHECK(report.lifted_guards);
+  CHECK_GT_INT(report.purge_delay_ms, 0);
+  idlesched_eager_purge_leave();
+  for (unsigned i = 0; i < 2; i++)
+    idlesched_pool_destroy(pools[i]);
 }
 
 SPEC(the_allocators_own_delay_is_overridden, "B1 the guard reaches the allocator's own option") {

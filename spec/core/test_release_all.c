@@ -202,10 +202,9 @@ SPEC(a_hook_releases, "B14 a worker that is visited may release all pools from i
   idlesched_pool *other = parked_pool(1, true);
   run_one_job(pool);
   WAIT_UNTIL(stats_of(pool).parked == 1, SOON_MS);
-  int status = idlesched_release(LONG_NS, &report);
-  CHECK_EQ_INT(status, report.missed_count > 0 ? -ETIMEDOUT : 0);
-  CHECK_EQ_INT(report.visited_count + report.missed_running_count, 2);
-  WAIT_UNTIL(stats_of(pool).releases == 1, SOON_MS);
+  CHECK_EQ_INT(idlesched_release(LONG_NS, &report), 0);
+  CHECK_EQ_INT(report.visited_count, 2);
+  CHECK_EQ_U64(stats_of(pool).releases, 1);
   CHECK_EQ_INT(from_job.visited_count, 1);
   destroy(pool);
   destroy(other);

@@ -218,7 +218,9 @@ static void busy_process(void *context) {
 }
 
 static void sweep(const char *name, void (*fork_and_check)(void *context)) {
-  struct sim_plan plan = { .name = name, .scenario = busy_process, .context = &fork_and_check };
+  struct sim_plan plan = {
+    .name = name, .scenario = busy_process, .context = &fork_and_check, .forks = true
+  };
   plan.strategy = SIM_RANDOM;
   plan.is_hostile = true;
   plan.runs_max = 60;
@@ -340,7 +342,9 @@ static void parked_one_forks(void *context) {
 SPEC(a_parked_thread_forks,
      "G5 N12 a thread that forks while it is parked, claimed or not, goes on") {
   need_to_fork();
-  struct sim_plan plan = { .name = "parked one forks", .scenario = parked_one_forks, .bound = 3 };
+  struct sim_plan plan = {
+    .name = "parked one forks", .scenario = parked_one_forks, .forks = true, .bound = 3
+  };
   sim_spec_exhaust(&plan);
   plan.is_hostile = true;
   sim_spec_exhaust(&plan);
@@ -365,7 +369,9 @@ static void a_job_forks(void *context) {
 
 SPEC(a_job_that_forks_releases, "G5 B14 a job forks: in the child it releases, and visits nobody") {
   need_to_fork();
-  struct sim_plan plan = { .name = "a job forks", .scenario = a_job_forks, .bound = 1 };
+  struct sim_plan plan = {
+    .name = "a job forks", .scenario = a_job_forks, .forks = true, .bound = 1
+  };
   sim_spec_exhaust(&plan);
 }
 
@@ -406,6 +412,8 @@ SPEC(one_puts_in_order,
      "G5 of two threads of a child one puts in order what the process has one of, and the other "
      "waits for that") {
   need_to_fork();
-  struct sim_plan plan = { .name = "two look", .scenario = two_look_at_once, .bound = 2 };
+  struct sim_plan plan = {
+    .name = "two look", .scenario = two_look_at_once, .forks = true, .bound = 2
+  };
   sim_spec_exhaust(&plan);
 }

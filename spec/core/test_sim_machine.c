@@ -257,9 +257,9 @@ static void fork_scenario(void *context) {
   void *block = ids_alloc(8, "before");
   toy_start(&thread, hold_lock, NULL, "holder");
   sim_sleep_ns(1);
-  SIM_CHECK_EQUAL(ids_fork_generation(), 0);
+  uint32_t generation = ids_fork_generation();
   sim_fork();
-  SIM_CHECK_EQUAL(ids_fork_generation(), 1);
+  SIM_CHECK_EQUAL(ids_fork_generation(), generation + 1);
   SIM_CHECK(!ids_mutex_is_mine(&lock));
   if (toy_is(context, "wait")) {
     ids_mutex_lock(&lock);
@@ -272,20 +272,30 @@ static void fork_scenario(void *context) {
     block = ids_alloc(8, "after");
 }
 
+static struct sim_plan fork_plan(const char *what) {
+  struct sim_plan plan = toy_plan(fork_scenario, what);
+  plan.forks = true;
+  return plan;
+}
+
 SPEC(a_child_is_alone, "S8 after a fork one thread goes on, and the others stand still") {
-  struct sim_plan plan = toy_plan(fork_scenario, "alone");
+  struct sim_plan plan = fork_plan("alone");
   toy_must_pass(plan);
   plan.is_hostile = true;
   plan.bound = 3;
   toy_must_pass(plan);
-  toy_must_find(toy_plan(fork_scenario, "leak"), "made at 'after'");
+  toy_must_find(fork_plan("leak"), "made at 'after'");
   struct sim_result result;
-  plan = toy_plan(fork_scenario, "wait");
+  plan = fork_plan("wait");
   plan.is_hostile = true;
   plan.bound = 2;
   sim_search(&plan, &result);
   CHECK(result.failed); /* the holder never unlocks */
   CHECK_CONTAINS(result.message, "wants lock, which holder#1 has");
+  plan.forks = false;
+  sim_search(&plan, &result);
+  CHECK(result.failed);
+  CHECK_CONTAINS(result.message, "sim_fork: the plan does not say that it forks");
 }
 
 static uint64_t posted_at;

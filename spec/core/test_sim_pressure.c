@@ -359,6 +359,7 @@ SPEC(a_fork_at_any_step, "N8 a child that was forked at any step watches nothing
   SKIP("the thread sanitizer takes the parent's threads for the child's");
 #endif
   struct sim_plan plan = plan_of("pressure fork", fork_somewhere, NULL);
+  plan.forks = true;
   plan.strategy = SIM_DFS;
   plan.bound = 1;
   sim_spec_sweep(&plan);

@@ -432,19 +432,30 @@ static void one_job_releases(void *context) {
   SIM_CHECK_EQUAL(missed_count, 0);
   SIM_CHECK_EQUAL(sim_stats(pools[0]).releases, 1);
   SIM_CHECK_EQUAL(sim_stats(pools[1]).releases, 1);
+  /* Later it is like any other, and waited for. */
+  submit_sleep(pools[0], IDS_S);
+  submit_release(pools[0], 2);
+  SIM_CHECK_EQUAL(idlesched_pool_wait(pools[0], NEVER), 0);
+  SIM_CHECK_EQUAL(releases_count, 2);
+  SIM_CHECK_EQUAL(missed_count, 0);
   finish();
 }
 
 static void two_jobs_release(void *context) {
+  idlesched_release_report report;
   unsigned pool = *(unsigned *)context;
   releases_count = missed_count = 0;
   make_pools(pool == 0 ? 2 : 1, pool, 0);
   unsigned most_count = pool == 0 ? 1 : 2; /* while one worker is visited another may start */
   submit_release(pools[0], most_count);
   submit_release(pools[pool], most_count);
+  /* This thread waits for both of them, as nobody can wait for it. */
+  if (sim_choose(2, "another release") == 1)
+    SIM_CHECK_EQUAL(release(NEVER, &report), 0);
   for (unsigned i = 0; i < POOLS; i++)
     SIM_CHECK_EQUAL(idlesched_pool_wait(pools[i], NEVER), 0);
   SIM_CHECK_EQUAL(releases_count, 2);
+  SIM_CHECK_RELATION(missed_count, <=, 1);
   finish();
 }
 
