@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_rss_pass.c - what the passes of a pool's timer give back, as the kernel counts it,
+ * and what they cost: nobody has called anything.
+ */
+#include "rss_kit.h"
+
+#define BURST (10 * MIB)
+
+/* ------------------------------------------------------------------------ bursts */
+
+/* 300 ms: idle_release, the window in which workers wait for each other, and the pass. */
+static void check_bursts_come_back(unsigned workers_count) {
+  need_figures_to_the_page();
+  idlesched_pool *pool = started_pool(workers_count, 0, 0);
+  uint64_t before = anonymous_bytes();
+  for (unsigned round = 1; round <= 3; round++) {
+    burst_on_all_workers(pool, BURST);
+    uint64_t peak = anonymous_bytes();
+    CHECK_GE_U64(peak, before + workers_count * BURST / 2);
+    uint64_t level = level_within_ms(before + MIB, 300);
+    CHECK_LE_U64(level, before + MIB);
+    print_level("above the level before", level, before);
+  }
+  CHECK_EQ_INT(stats_of(pool).threads, workers_count);
+  idlesched_pool_destroy(pool);
+}
+
+SPEC(bursts_of_15_workers_come_back, "A1 10 MB on each of 15 workers: back in 300 ms, to 1 MiB",
+     .limit_s = 60) {
+  check_bursts_come_back(15);
+}
+
+SPEC(bursts_of_32_workers_come_back, "A1 10 MB on each of 32 workers: back in 300 ms, to 1 MiB",
+     .limit_s = 60) {
+  check_bursts_come_back(32);
+}
+
+/* ----------------------------------------------------------------- freed by others */
+
+enum { OWNERS = 8 };
+#define KEPT (20 * MIB)
+
+/* Blocks that each of the workers has taken, for others to free. */
+struct owners {
+  pthread_barrier_t barrier;
+  _Atomic unsigned next;
+  void *blocks[OWNERS];
+};
+
+static void own_blocks(void *context) {
+  struct owners *self = context;
+  self->blocks[self->next++] = take_blocks(KEPT / OWNERS);
+  pthread_barrier_wait(&self->barrier);
+}
+
+static void own_blocks_on_all(idlesched_pool *pool, struct owners *owners) {
+  owners->next = 0;
+  pthread_barrier_init(&owners->barrier, NULL, OWNERS);
+  for (unsigned i = 0; i < OWNERS; i++)
+    REQUIRE_EQ_INT(idlesched_pool_submit(pool, own_blocks, owners), 0);
+  REQUIRE_EQ_INT(idlesched_pool_wait(pool, IDLESCHED_NEVER), 0);
+  pthread_barrier_destroy(&owners->barrier);
+}
+
+static void give_blocks_of_all(struct owners *owners) {
+  for (unsigned owner = 0; owner < OWNERS; owner++)
+    give_blocks(owners->blocks[owner]);
+}
+
+/* Every worker has released, and no pass is to come. */
+static bool is_at_rest(idlesched_pool *pool) {
+  struct ids_group *group = &pool->group;
+  ids_group_lock(group);
+  bool is_resting = group->active_count == 0 && group->awaiting_count == 0 &&
+                    group->later_count == 0 && !group->owes_purge && !group->is_passing;
+  ids_group_unlock(group);
+  return is_resting;
+}
+
+/* How often threads woke up, as the kernel counts it and by the pool's own book-keeping. */
+struct wakes {
+  uint64_t sleeps, wakes, polls;
+};
+
+static struct wakes wakes_of(idlesched_pool *pool, unsigned threads_count) {
+  struct wakes wakes = { .sleeps = sleeps_count(threads_count) };
+  wakes.wakes = stats_of(pool).wakes;
+  wakes.polls = stats_of(pool).polls;
+  return wakes;
+}
+
+static void check_wakes(idlesched_pool *pool, const struct wakes *before, unsigned threads_count,
+                        unsigned wakes_max) {
+  struct wakes after = wakes_of(pool, threads_count);
+  printf("threads woke up %d times\n", (int)(after.sleeps - before->sleeps));
+  CHECK_LE_U64(after.sleeps - before->sleeps, wakes_max);
+  CHECK_EQ_U64(after.wakes, before->wakes);
+  CHECK_EQ_U64(after.polls, before->polls);
+}
+
+SPEC(freed_before_the_release, "A19 what others free before a release comes back with it") {
+  static struct owners owners;
+  need_figures_to_the_page();
+  idlesched_pool *pool = started_pool(OWNERS, IDLESCHED_S, IDLESCHED_NEVER);
+  uint64_t before = anonymous_bytes();
+  own_blocks_on_all(pool, &owners);
+  give_blocks_of_all(&owners); /* the workers are parked, and stay so */
+  CHECK_EQ_U64(stats_of(pool).releases, 0);
+  CHECK_GE_U64(anonymous_bytes(), before + KEPT);
+  uint64_t polls = stats_of(pool).polls;
+  WAIT_UNTIL(stats_of(pool).releases == OWNERS, SOON_MS);
+  CHECK_LE_U64(level_within_ms(before + MIB, 200), before + MIB); /* before a later pass */
+  CHECK_EQ_U64(stats_of(pool).polls, polls);
+  idlesched_pool_destroy(pool);
+}
+
+SPEC(freed_after_the_release,
+     "N1 what main frees 0.2 s after a release is back 1 s after it, for one wake", .limit_s = 60) {
+  static struct owners owners;
+  need_figures_to_the_page();
+  idlesched_pool *pool = started_pool(OWNERS, 0, IDLESCHED_NEVER);
+  uint64_t before = anonymous_bytes();
+  bool is_in_time = false;
+  for (unsigned attempt = 1; !is_in_time; attempt++) {
+    if (attempt > 10)
+      FAIL("main could not free %d blocks within 0.9 s in %u attempts", OWNERS, attempt - 1);
+    WAIT_UNTIL(is_at_rest(pool), SOON_MS);
+    uint64_t passes = stats_of(pool).passes;
+    own_blocks_on_all(pool, &owners);
+    WAIT_UNTIL(stats_of(pool).passes > passes, SOON_MS);
+    uint64_t released_ns = spec_now_ns();
+    CHECK_GE_U64(anonymous_bytes(), before + KEPT); /* it is all in use */
+    struct wakes wakes = wakes_of(pool, OWNERS);
+    WAIT_UNTIL(spec_now_ns() >= released_ns + 200 * IDLESCHED_MS, SOON_MS);
+    give_blocks_of_all(&owners);
+    uint64_t kept = anonymous_bytes();
+    /* The later pass must not have come before: this machine was too slow. */
+    is_in_time = stats_of(pool).passes == passes + 1;
+    if (is_in_time) {
+      CHECK_GE_U64(kept, before + KEPT);
+      uint64_t spent_ms = (spec_now_ns() - released_ns) / IDLESCHED_MS;
+      uint64_t level = level_within_ms(before + MIB, spent_ms < 1000 ? 1000 - spent_ms : 0);
+      CHECK_LE_U64(level, before + MIB);
+      print_level("above the level before", level, before);
+      check_wakes(pool, &wakes, OWNERS, 1);
+    }
+  }
+  idlesched_pool_destroy(pool);
+}
+
+SPEC(freed_long_after_the_release,
+     "N1 what is freed later stays, and is back at the next pass, or at a release on demand",
+     .limit_s = 60) {
+  static struct owners owners;
+  need_figures_to_the_page();
+  idlesched_pool *pool = started_pool(OWNERS, 0, IDLESCHED_NEVER);
+  uint64_t before = anonymous_bytes();
+  for (unsigned way = 0; way < 2; way++) {
+    own_blocks_on_all(pool, &owners);
+    WAIT_UNTIL(is_at_rest(pool), SOON_MS);
+    give_blocks_of_all(&owners);
+    CHECK_GE_U64(level_within_ms(before + KEPT / 2, 300), before + KEPT); /* nobody does it */
+    if (way == 0)
+      run_one_job(pool);
+    else
+      CHECK_EQ_INT(idlesched_pool_release(pool, SOON_MS * IDLESCHED_MS, NULL), 0);
+    uint64_t level = level_within_ms(before + MIB, way == 0 ? 300 : 0);
+    CHECK_LE_U64(level, before + MIB);
+    print_level("above the level before", level, before);
+  }
+  idlesched_pool_destroy(pool);
+}
+
+/* ------------------------------------------------------------- what it costs */
+
+enum { WAVE = 16 };
+
+/*
+ * All workers go idle at about the same time, in the end: false when this machine did not
+ * let them, or did not let us see them parked before their release.
+ */
+static bool is_one_wave(idlesched_pool *pool, struct wakes *out_wakes) {
+  WAIT_UNTIL(is_at_rest(pool), SOON_MS);
+  uint64_t releases = stats_of(pool).releases;
+  burst_on_all_workers(pool, MIB);
+  uint64_t began_ns = spec_now_ns();
+  WAIT_UNTIL(stats_of(pool).parked == WAVE, SOON_MS);
+  bool is_short = spec_now_ns() - began_ns < 50 * IDLESCHED_MS;
+  *out_wakes = wakes_of(pool, WAVE);
+  return is_short && stats_of(pool).releases == releases && stats_of(pool).releasing == 0;
+}
+
+SPEC(a_wave_costs_one_purge_and_two_wakes,
+     "N2 16 workers that go idle together: one pass, one purge and a later one, for 2 wakes",
+     .limit_s = 120) {
+  need_figures_to_the_page();
+  struct wakes wakes;
+  idlesched_pool *pool = started_pool(WAVE, 250 * IDLESCHED_MS, IDLESCHED_NEVER);
+  for (unsigned attempt = 1; !is_one_wave(pool, &wakes); attempt++)
+    if (attempt == 20)
+      FAIL("%d workers did not go idle within 50 ms in %u attempts", WAVE, attempt);
+  idlesched_pool_stats before = stats_of(pool);
+  WAIT_UNTIL(stats_of(pool).passes > before.passes, SOON_MS);
+  idlesched_pool_stats after = stats_of(pool);
+  CHECK_EQ_U64(after.releases - before.releases, WAVE);
+  CHECK_EQ_U64(after.passes - before.passes, 1);
+  CHECK_EQ_U64(after.purges - before.purges, 1);
+  WAIT_UNTIL(is_at_rest(pool), SOON_MS);
+  after = stats_of(pool);
+  CHECK_EQ_U64(after.releases - before.releases, WAVE);
+  CHECK_EQ_U64(after.passes - before.passes, 2);
+  CHECK_EQ_U64(after.purges - before.purges, 2);
+  check_wakes(pool, &wakes, WAVE, 2);
+  idlesched_pool_destroy(pool);
+}
