@@ -99,7 +99,7 @@ SPEC(small_ranges_come_back_after_a_coarse_collect,
 
 /* ------------------------------------------------------------------ real and durable */
 
-/* How long it has to stay so. */
+/* How long it has to stay so: IDLESCHED_SPEC_HOLD_S seconds, 360 at night (scripts/test). */
 static uint64_t hold_ns(void) {
   const char *text = getenv("IDLESCHED_SPEC_HOLD_S");
   return (text == NULL ? 2 : strtoull(text, NULL, 10)) * IDLESCHED_S;
