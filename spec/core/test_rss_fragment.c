@@ -176,7 +176,7 @@ static const struct variable no_settings[] = { { NULL, NULL } };
 static const struct variable user_setting[] = { { "MIMALLOC_ALLOW_THP", "1" }, { NULL, NULL } };
 
 SPEC(a_host_has_no_huge_pages,
-     "A22 process_defaults in the first line of main: 64 MiB without a huge page") {
+     "B22 process_defaults in the first line of main: 64 MiB without a huge page") {
   need_figures_to_the_page();
   need_huge_pages();
   CHECK_GE_U64(number_from_program(HUGE_PAGES_HOST, "without", no_settings), 32 * MIB);

@@ -16,8 +16,6 @@ static void check_bursts_come_back(unsigned workers_count) {
   uint64_t before = anonymous_bytes();
   for (unsigned round = 1; round <= 3; round++) {
     burst_on_all_workers(pool, BURST);
-    uint64_t peak = anonymous_bytes();
-    CHECK_GE_U64(peak, before + workers_count * BURST / 2);
     uint64_t level = level_within_ms(before + MIB, 300);
     CHECK_LE_U64(level, before + MIB);
     print_level("above the level before", level, before);
@@ -105,7 +103,7 @@ static void check_wakes(idlesched_pool *pool, const struct wakes *before, unsign
 SPEC(freed_before_the_release, "A19 what others free before a release comes back with it") {
   static struct owners owners;
   need_figures_to_the_page();
-  idlesched_pool *pool = started_pool(OWNERS, IDLESCHED_S, IDLESCHED_NEVER);
+  idlesched_pool *pool = started_pool(OWNERS, 3 * IDLESCHED_S, IDLESCHED_NEVER);
   uint64_t before = anonymous_bytes();
   own_blocks_on_all(pool, &owners);
   give_blocks_of_all(&owners); /* the workers are parked, and stay so */
