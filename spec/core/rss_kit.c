@@ -92,13 +92,11 @@ static size_t read_of_thread(const char *thread, const char *name, char *text, s
  * For each thread but the caller: its file of that name, as one text.  Without a stream and
  * opendir(), which allocate, and so move what is measured.
  */
-static unsigned for_each_other_thread(const char *name,
-                                      void (*visit)(const char *text, void *context),
-                                      void *context) {
+static void for_each_other_thread(const char *name, void (*visit)(const char *text, void *context),
+                                  void *context) {
   _Alignas(struct dirent64) char entries[4096];
   char text[4096];
   ssize_t length;
-  unsigned count = 0;
   int folder = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   REQUIRE(folder >= 0);
   while ((length = getdents64(folder, entries, sizeof entries)) > 0)
@@ -109,10 +107,8 @@ static unsigned for_each_other_thread(const char *name,
           read_of_thread(entry->d_name, name, text, sizeof text) == 0)
         continue;
       visit(text, context);
-      count++;
     }
   close(folder);
-  return count;
 }
 
 static void add_wait(const char *text, void *sum_ns) {
@@ -127,32 +123,25 @@ uint64_t others_waited_ns(void) {
   return sum_ns;
 }
 
-struct sleeps {
-  uint64_t count;
-  unsigned asleep_count;
-};
-
-static void add_sleeps(const char *text, void *context) {
+static void add_sleeper(const char *text, void *context) {
   struct sleeps *self = context;
-  const char *state = strstr(text, "\nState:\tS");
   const char *switches = strstr(text, "\nvoluntary_ctxt_switches:");
+  bool is_asleep = strstr(text, "\nState:\tS") != NULL;
   REQUIRE(switches != NULL);
-  self->count += strtoull(strchr(switches, ':') + 1, NULL, 10);
-  self->asleep_count += state != NULL;
+  if (is_asleep && self->threads_count < SLEEPERS_MAX)
+    self->counts[self->threads_count++] = strtoull(strchr(switches, ':') + 1, NULL, 10);
 }
 
 static bool all_sleep(struct sleeps *self, unsigned threads_count) {
-  uint64_t count_before = self->count;
+  struct sleeps before = *self;
   *self = (struct sleeps){ 0 };
-  unsigned seen_count = for_each_other_thread("status", add_sleeps, self);
-  return seen_count == threads_count && self->asleep_count == threads_count &&
-         self->count == count_before;
+  for_each_other_thread("status", add_sleeper, self);
+  return self->threads_count == threads_count && memcmp(self, &before, sizeof before) == 0;
 }
 
-uint64_t sleeps_count(unsigned threads_count) {
-  struct sleeps sleeps = { 0 };
-  WAIT_UNTIL(all_sleep(&sleeps, threads_count), SOON_MS);
-  return sleeps.count;
+void sleeps_read(struct sleeps *out, unsigned threads_count) {
+  *out = (struct sleeps){ 0 };
+  WAIT_UNTIL(all_sleep(out, threads_count), SOON_MS);
 }
 
 /* ------------------------------------------------------------------------ blocks */

@@ -43,10 +43,16 @@ uint64_t level_within_ms(uint64_t limit_bytes, uint64_t time_ms);
  * does not count it. */
 uint64_t others_waited_ns(void);
 /*
- * How often threads other than the caller have gone to sleep, once each of them does, and
- * twice in a row the same: its rise is how often one woke up.
+ * How often each thread but the caller has gone to sleep, once all of them do, and twice in
+ * a row the same: what it rises by is how often the thread woke up.  There are so many
+ * threads, all the time.
  */
-uint64_t sleeps_count(unsigned threads_count);
+enum { SLEEPERS_MAX = 64 };
+struct sleeps {
+  unsigned threads_count;
+  uint64_t counts[SLEEPERS_MAX];
+};
+void sleeps_read(struct sleeps *out, unsigned threads_count);
 
 /* ------------------------------------------------------------------------ blocks */
 

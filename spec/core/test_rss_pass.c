@@ -88,23 +88,39 @@ static bool has_begun_no_pass(idlesched_pool *pool, uint64_t passes_count) {
   return has_begun_none;
 }
 
-/* How often threads woke up, as the kernel counts it and by the pool's own book-keeping. */
+/* How often threads slept, as the kernel counts it, and what the pool's own book says. */
 struct wakes {
-  uint64_t sleeps, wakes, polls;
+  struct sleeps sleeps;
+  uint64_t wakes, polls;
 };
 
-static struct wakes wakes_of(idlesched_pool *pool, unsigned threads_count) {
-  struct wakes wakes = { .sleeps = sleeps_count(threads_count) };
-  wakes.wakes = stats_of(pool).wakes;
-  wakes.polls = stats_of(pool).polls;
+static struct wakes wakes_of(idlesched_pool *pool) {
+  struct wakes wakes;
+  idlesched_pool_stats stats = stats_of(pool);
+  sleeps_read(&wakes.sleeps, stats.threads);
+  wakes.wakes = stats.wakes;
+  wakes.polls = stats.polls;
   return wakes;
 }
 
-static void check_wakes(idlesched_pool *pool, const struct wakes *before, unsigned threads_count,
+/* A thread that meets a lock in use also sleeps and wakes up: it is in use now and then, as
+ * the case looks at the pool. */
+#define LOCKS_MET_MAX 3
+
+/* Nobody got a ticket; so many threads woke up, and so often, at most. */
+static void check_wakes(idlesched_pool *pool, const struct wakes *before, unsigned woken_max,
                         unsigned wakes_max) {
-  struct wakes after = wakes_of(pool, threads_count);
-  printf("threads woke up %d times\n", (int)(after.sleeps - before->sleeps));
-  CHECK_LE_U64(after.sleeps - before->sleeps, wakes_max);
+  struct wakes after = wakes_of(pool);
+  uint64_t wakes_count = 0;
+  unsigned woken_count = 0;
+  REQUIRE_EQ_INT(after.sleeps.threads_count, before->sleeps.threads_count);
+  for (unsigned i = 0; i < after.sleeps.threads_count; i++) {
+    wakes_count += after.sleeps.counts[i] - before->sleeps.counts[i];
+    woken_count += after.sleeps.counts[i] != before->sleeps.counts[i];
+  }
+  printf("%u threads woke up, %d times in all\n", woken_count, (int)wakes_count);
+  CHECK_LE_INT(woken_count, woken_max);
+  CHECK_LE_U64(wakes_count, wakes_max + LOCKS_MET_MAX);
   CHECK_EQ_U64(after.wakes, before->wakes);
   CHECK_EQ_U64(after.polls, before->polls);
 }
@@ -141,7 +157,7 @@ SPEC(freed_after_the_release,
     WAIT_UNTIL(stats_of(pool).passes > passes, SOON_MS);
     uint64_t released_ns = spec_now_ns();
     CHECK_GE_U64(anonymous_bytes(), before + KEPT); /* it is all in use */
-    struct wakes wakes = wakes_of(pool, OWNERS);
+    struct wakes wakes = wakes_of(pool);
     WAIT_UNTIL(spec_now_ns() >= released_ns + 200 * IDLESCHED_MS, SOON_MS);
     give_blocks_of_all(&owners);
     uint64_t kept = anonymous_bytes();
@@ -154,7 +170,7 @@ SPEC(freed_after_the_release,
                                        spent_ms < 1000 ? 1000 - spent_ms : 0);
       CHECK_LE_U64(level, before + LEFT_BY_MAIN);
       print_level("above the level before", level, before);
-      check_wakes(pool, &wakes, OWNERS, 1);
+      check_wakes(pool, &wakes, 1, 1);
     }
   }
   idlesched_pool_destroy(pool);
@@ -237,7 +253,7 @@ static bool is_one_wave(idlesched_pool *pool, struct wakes *out_wakes,
   WAIT_UNTIL(stats_of(pool).parked == WAVE, SOON_MS);
   printf("idle within %.1f ms\n", (double)spread_ns(pool) / 1e6);
   bool is_short = spread_ns(pool) < 50 * IDLESCHED_MS;
-  *out_wakes = wakes_of(pool, WAVE);
+  *out_wakes = wakes_of(pool);
   *out_stats = stats_of(pool);
   return is_short && has_begun_no_pass(pool, passes);
 }
@@ -245,6 +261,8 @@ static bool is_one_wave(idlesched_pool *pool, struct wakes *out_wakes,
 /* One thread wakes up when the first worker is due, again when the last one of the window
  * is, which was not known when it went to sleep, and for the later pass. */
 #define WAKES_MAX 3
+/* The timer is handed over at most once: to one that parked as its holder was preempted. */
+#define WOKEN_MAX 2
 
 SPEC(a_wave_costs_one_purge,
      "N2 16 workers that go idle together: one pass and a later one, each of one purge",
@@ -266,6 +284,6 @@ SPEC(a_wave_costs_one_purge,
   CHECK_EQ_U64(after.releases - before.releases, WAVE);
   CHECK_EQ_U64(after.passes - before.passes, 2);
   CHECK_EQ_U64(after.purges - before.purges, 2);
-  check_wakes(pool, &wakes, WAVE, WAKES_MAX);
+  check_wakes(pool, &wakes, WOKEN_MAX, WAKES_MAX);
   idlesched_pool_destroy(pool);
 }
