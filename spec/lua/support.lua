@@ -269,6 +269,71 @@ function support.run_well(program, options)
   return result
 end
 
+-- At the beginning of scripts that measure.  Bytes are of anonymous memory.
+support.memory_prelude = [[
+local idlesched = require "idlesched"
+
+local function say(name, value)
+  print(("%s %.6f"):format(name, value))
+end
+
+local function anonymous()
+  return idlesched.memory().anonymous
+end
+
+-- What this script itself has used and no longer needs is no worker's.
+local function release_own()
+  local before
+  repeat
+    before = collectgarbage "count"
+    collectgarbage()
+  until collectgarbage "count" >= before
+  idlesched.thread_idle()
+end
+
+local function await(what, ask)
+  local deadline = idlesched.now() + 30
+  while not ask() do
+    assert(idlesched.now() < deadline, what)
+    idlesched.sleep(0.005)
+  end
+end
+
+local function start_workers(pool)
+  local count = pool:stats().workers.max
+  assert(pool:start_workers())
+  await("all workers have started and are at rest", function()
+    local workers = pool:stats().workers
+    return workers.parked == count
+  end)
+end
+
+-- Allocates some 15 MB in small and large pieces, and keeps none of it.
+local function allocate(seed)
+  local records, words = {}, {}
+  for i = 1, 20000 do
+    records[i] = { name = "record " .. i + seed, tags = { i, tostring(i) } }
+  end
+  for i, record in ipairs(records) do
+    words[i] = record.name .. record.tags[2]
+  end
+  return #table.concat(words)
+end
+
+-- Run jobs on all workers; the largest memory seen, and when the last result was there.
+local function run_jobs(pool, job)
+  local jobs, peak = {}, 0
+  for i = 1, 4 * pool:stats().workers.max do
+    jobs[i] = assert(pool:submit(job, i))
+  end
+  for _, each in ipairs(jobs) do
+    each:result()
+    peak = math.max(peak, anonymous())
+  end
+  return peak, idlesched.now()
+end
+]]
+
 -- What a script has printed as lines of a name and a number.
 function support.numbers_in(text)
   local numbers = {}
