@@ -214,11 +214,25 @@ struct bench_blocks *bench_blocks_make(unsigned mib) {
   return first;
 }
 
-void bench_blocks_thin_out(struct bench_blocks *first) {
+struct bench_blocks *bench_blocks_thin_out(struct bench_blocks *first) {
+  struct bench_blocks *kept = NULL;
   for (size_t i = 0; first != NULL; i++) {
     struct bench_blocks *block = first;
     first = block->next;
-    if (i % BLOCKS_PER_MIB != 0)
+    if (i % BLOCKS_PER_MIB != 0) {
       idlesched_free(block);
+    } else {
+      block->next = kept;
+      kept = block;
+    }
   }
+  return kept;
+}
+
+bool bench_blocks_are_intact(const struct bench_blocks *first) {
+  for (; first != NULL; first = first->next)
+    for (size_t i = sizeof *first; i < BLOCK_BYTES; i++)
+      if (((const char *)first)[i] != 1)
+        return false;
+  return true;
 }

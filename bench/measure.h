@@ -58,12 +58,14 @@ void bench_purge_all(void);
 
 /*
  * Blocks of 1 KiB of the calling thread's heap, linked in the order in which they were made,
- * all of them touched; and all of them freed but one per MiB, which stay for good.
+ * all of them filled; all of them freed but one per MiB, which are returned; and whether
+ * those have in them what was written.
  */
 struct bench_blocks {
   struct bench_blocks *next;
 };
 struct bench_blocks *bench_blocks_make(unsigned mib);
-void bench_blocks_thin_out(struct bench_blocks *first);
+struct bench_blocks *bench_blocks_thin_out(struct bench_blocks *first);
+bool bench_blocks_are_intact(const struct bench_blocks *first);
 
 #endif
