@@ -446,3 +446,18 @@ void bench_compare(struct bench *bench, const char *group, const char *const *mo
   print_table(bench, "", base);
   fflush(stdout);
 }
+
+void bench_compare_huge(struct bench *bench, const struct bench_list *huge) {
+  for (unsigned i = 0; i < huge->count; i++) {
+    bool is_on = huge->of[i] != 0;
+    if (is_on && !bench_has_mimalloc()) {
+      fprintf(stderr, "SKIPPED huge pages: that needs mimalloc, and this build has '%s'\n",
+              idlesched_allocator());
+      continue;
+    }
+    /* As the user's own wish, which goes before the library's. */
+    setenv("MIMALLOC_ALLOW_THP", is_on ? "2" : "0", 1);
+    bench_compare(bench, is_on ? "huge=1" : "huge=0",
+                  (const char *const[]){ "--huge", is_on ? "1" : "0", NULL });
+  }
+}

@@ -94,6 +94,12 @@ void bench_parse(struct bench *bench, char **arguments);
  */
 void bench_compare(struct bench *bench, const char *group, const char *const *more);
 
+/*
+ * The same once with and once without huge pages, or as the list says, as 1 and 0: a number
+ * that the cells get as their --huge.
+ */
+void bench_compare_huge(struct bench *bench, const struct bench_list *huge);
+
 /* The mean over the runs of the last compare; NAN when there is none. */
 double bench_mean(const struct bench *bench, unsigned arm, const char *column);
 /* Print one number in the place of an arm, as the tables do. */

@@ -185,6 +185,7 @@ static void run_cell(enum arm arm) {
   if (!bench_blocks_are_intact(blocks))
     bench_fail("arm %s: a block that lives is not what it was", arms[arm].name);
   compare_with_unmap(before_mib - start.resident_mib - left.resident_mib, pass_cpu_ms);
+  bench_blocks_free(blocks);
   idlesched_pool_destroy(pool);
 }
 
@@ -195,13 +196,6 @@ int main(int argc, char **argv) {
     run_cell((enum arm)bench.cell);
     return EXIT_SUCCESS;
   }
-  for (unsigned i = 0; i < huge.count; i++) {
-    const char *number = huge.of[i] != 0 ? "1" : "0";
-    /* As the user's own wish, which goes before the library's. */
-    setenv("MIMALLOC_ALLOW_THP", huge.of[i] != 0 ? "2" : "0", 1);
-    char group[32];
-    snprintf(group, sizeof group, "huge=%s", number);
-    bench_compare(&bench, group, (const char *const[]){ "--huge", number, NULL });
-  }
+  bench_compare_huge(&bench, &huge);
   return EXIT_SUCCESS;
 }

@@ -250,6 +250,8 @@ static void run_cell(enum arm arm) {
   bench_tell("mappings", count_mappings());
   if (!bench_blocks_are_intact(blocks) || !bench_blocks_are_intact(more))
     bench_fail("arm %s: a block that lives is not what it was", arms[arm].name);
+  bench_blocks_free(blocks);
+  bench_blocks_free(more);
   idlesched_pool_destroy(pool);
 }
 

@@ -166,6 +166,10 @@ void bench_collect_by_force(void) {
   mi_collect(true);
 }
 
+void bench_set_purge_range_kib(unsigned kib) {
+  mi_option_set(mi_option_arena_purge_min_size, kib);
+}
+
 static void purge_by_hand(void) {
   idlesched_process_defaults();
   mi_free(mi_malloc(300 * 1024)); /* else what an earlier pass has left is skipped */
@@ -178,6 +182,10 @@ bool bench_has_mimalloc(void) {
 }
 
 void bench_collect_by_force(void) {
+}
+
+void bench_set_purge_range_kib(unsigned kib) {
+  (void)kib;
 }
 
 static void purge_by_hand(void) {
@@ -235,4 +243,12 @@ bool bench_blocks_are_intact(const struct bench_blocks *first) {
       if (((const char *)first)[i] != 1)
         return false;
   return true;
+}
+
+void bench_blocks_free(struct bench_blocks *first) {
+  while (first != NULL) {
+    struct bench_blocks *block = first;
+    first = block->next;
+    idlesched_free(block);
+  }
 }

@@ -55,11 +55,13 @@ bool bench_has_mimalloc(void);
 void bench_collect_by_force(void);
 /* idlesched_purge_all(), where the library has it already. */
 void bench_purge_all(void);
+/* The smallest range that mimalloc purges, from now on, whoever has set it before. */
+void bench_set_purge_range_kib(unsigned kib);
 
 /*
  * Blocks of 1 KiB of the calling thread's heap, linked in the order in which they were made,
- * all of them filled; all of them freed but one per MiB, which are returned; and whether
- * those have in them what was written.
+ * all of them filled.  Thinning them out frees all but one per MiB, which it returns;
+ * intact are those that have in them what was written.
  */
 struct bench_blocks {
   struct bench_blocks *next;
@@ -67,5 +69,6 @@ struct bench_blocks {
 struct bench_blocks *bench_blocks_make(unsigned mib);
 struct bench_blocks *bench_blocks_thin_out(struct bench_blocks *first);
 bool bench_blocks_are_intact(const struct bench_blocks *first);
+void bench_blocks_free(struct bench_blocks *first);
 
 #endif
