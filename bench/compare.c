@@ -8,9 +8,11 @@
 #include <fcntl.h>
 #include <math.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,7 +22,9 @@
 
 #define LABEL_WIDTH 24
 #define NUMBER_WIDTH 17
+/* Of this program, and those that its cells are given besides. */
 #define ARGUMENTS_MAX 64
+#define MORE_ARGUMENTS_MAX 8
 
 /* --------------------------------------------------------------- arguments */
 
@@ -148,6 +152,8 @@ void bench_parse(struct bench *bench, char **arguments) {
       exit(EXIT_SUCCESS);
     }
     is_quick = is_quick || strcmp(*argument, "--quick") == 0;
+    if (argument - arguments >= ARGUMENTS_MAX)
+      bench_fail("there are more than %d arguments", ARGUMENTS_MAX - 1);
   }
   for (unsigned i = 0; i < bench->options_count; i++)
     parse_numbers(&bench->options[i], is_quick ? bench->options[i].quick : bench->options[i].usual);
@@ -186,6 +192,25 @@ static void remove_cgroup(void) {
     idlesched_sleep(10 * IDLESCHED_MS);
 }
 
+static volatile pid_t running_cell; /* 0: none */
+
+/* No group is left behind by who has seen enough.  Calls only what a handler may. */
+static void end_early(int signal_number) {
+  if (running_cell > 0) {
+    kill(running_cell, SIGKILL);
+    waitpid(running_cell, NULL, 0);
+  }
+  remove_cgroup();
+  _exit(128 + signal_number);
+}
+
+static void remove_cgroup_at_end(void) {
+  static const int signals[] = { SIGHUP, SIGINT, SIGPIPE, SIGTERM };
+  atexit(remove_cgroup);
+  for (unsigned i = 0; i < sizeof signals / sizeof *signals; i++)
+    signal(signals[i], end_early);
+}
+
 /* Try to make a group inside the one this process is in, below where that kind is mounted. */
 static bool make_cgroup(const char *mounted, const char *own, const char *file) {
   snprintf(cgroup.folder, sizeof cgroup.folder, "%s%s/idlesched_bench.%d", mounted,
@@ -194,7 +219,7 @@ static bool make_cgroup(const char *mounted, const char *own, const char *file) 
     return false;
   snprintf(cgroup.charge, sizeof cgroup.charge, "%s/%s", cgroup.folder, file);
   if (access(cgroup.charge, R_OK) == 0) {
-    atexit(remove_cgroup);
+    remove_cgroup_at_end();
     return true;
   }
   rmdir(cgroup.folder); /* of another kind: the controller is not enabled below */
@@ -233,12 +258,12 @@ static void find_cgroup(void) {
 
 /* The new process, until it is another program. */
 static void become_cell(struct bench *bench, unsigned arm, const char *const *more) {
-  const char *arguments[ARGUMENTS_MAX];
+  const char *arguments[ARGUMENTS_MAX + MORE_ARGUMENTS_MAX];
   unsigned count = 0;
+  prctl(PR_SET_PDEATHSIG, SIGKILL); /* it goes on only while somebody reads */
   for (char **argument = bench->arguments; *argument != NULL; argument++)
-    if (count < ARGUMENTS_MAX - 16)
-      arguments[count++] = *argument;
-  while (more != NULL && *more != NULL && count < ARGUMENTS_MAX - 3)
+    arguments[count++] = *argument;
+  while (more != NULL && *more != NULL)
     arguments[count++] = *more++;
   arguments[count++] = "--cell";
   arguments[count++] = bench->arms[arm].name;
@@ -267,6 +292,7 @@ static struct bench_child start_cell(struct bench *bench, unsigned arm, const ch
     dup2(ends[1], STDOUT_FILENO);
     become_cell(bench, arm, more);
   }
+  running_cell = child.process_id;
   close(ends[1]);
   return child;
 }
@@ -323,7 +349,9 @@ static void run_cell(struct bench *bench, unsigned arm, unsigned run, const char
     read_all(bench, &child, values);
   close(child.output);
   int status;
-  if (waitpid(child.process_id, &status, 0) < 0 || status != 0)
+  bool has_ended = waitpid(child.process_id, &status, 0) == child.process_id;
+  running_cell = 0;
+  if (!has_ended || status != 0)
     bench_fail("the cell of arm %s has failed (%s %d)", bench->arms[arm].name,
                WIFSIGNALED(status) ? "signal" : "status",
                WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
@@ -436,7 +464,7 @@ void bench_compare(struct bench *bench, const char *group, const char *const *mo
   int base = first_arm(bench);
   if (base < 0)
     bench_fail("no arm is left to run");
-  if (cgroup.folder[0] == '\0')
+  if (bench->has_charge && cgroup.folder[0] == '\0')
     find_cgroup();
   run_all(bench, group, more);
   printf("%s, %u runs, allocator %s: mean \302\261 standard deviation\n", group, bench->runs_count,

@@ -67,6 +67,7 @@ struct bench {
   const struct bench_option *options; /* besides those that all benches have */
   unsigned options_count;
   const char *usual_runs;
+  bool has_charge; /* cells read bench_charged_mib() */
   /*
    * Read what the cell tells until it ends, into the columns, which are all NAN before.
    * NULL: each line has the name of a column.

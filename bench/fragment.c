@@ -87,6 +87,7 @@ static struct bench bench = {
   .columns_count = sizeof columns / sizeof *columns,
   .options = options,
   .options_count = sizeof options / sizeof *options,
+  .has_charge = true,
   .usual_runs = "5",
 };
 

@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -365,6 +366,7 @@ static void read_back(void) {
 
 /* Small blocks, in steps of 50 ms; until it is ended. */
 static void load_for_ever(unsigned load_kib) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL); /* also when the first process fails */
   for (unsigned step = 0; step < LOAD_STEPS; step++) {
     for (size_t bytes = 0; bytes < (size_t)load_kib * 1024 / LOAD_STEPS; bytes += 1024) {
       void *block = idlesched_realloc(NULL, 1024);
