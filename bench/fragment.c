@@ -173,7 +173,7 @@ static void run_cell(enum arm arm) {
   struct level peak = level_now();
   tell_level("peak", peak);
   struct bench_cost began = bench_cost_now();
-  blocks = bench_blocks_thin_out(blocks);
+  blocks = bench_blocks_thin_out(blocks, 1);
   bench_tell_cost("free", &began);
   double before_mib = bench_resident_mib();
   began = bench_cost_now();

@@ -222,12 +222,12 @@ struct bench_blocks *bench_blocks_make(unsigned mib) {
   return first;
 }
 
-struct bench_blocks *bench_blocks_thin_out(struct bench_blocks *first) {
+struct bench_blocks *bench_blocks_thin_out(struct bench_blocks *first, unsigned every_mib) {
   struct bench_blocks *kept = NULL;
   for (size_t i = 0; first != NULL; i++) {
     struct bench_blocks *block = first;
     first = block->next;
-    if (i % BLOCKS_PER_MIB != 0) {
+    if (i % (every_mib * BLOCKS_PER_MIB) != 0) {
       idlesched_free(block);
     } else {
       block->next = kept;

@@ -60,14 +60,14 @@ void bench_set_purge_range_kib(unsigned kib);
 
 /*
  * Blocks of 1 KiB of the calling thread's heap, linked in the order in which they were made,
- * all of them filled.  Thinning them out frees all but one per MiB, which it returns;
- * intact are those that have in them what was written.
+ * all of them filled.  Thinning them out frees all but one in so many MiB, which it
+ * returns; intact are those that have in them what was written.
  */
 struct bench_blocks {
   struct bench_blocks *next;
 };
 struct bench_blocks *bench_blocks_make(unsigned mib);
-struct bench_blocks *bench_blocks_thin_out(struct bench_blocks *first);
+struct bench_blocks *bench_blocks_thin_out(struct bench_blocks *first, unsigned every_mib);
 bool bench_blocks_are_intact(const struct bench_blocks *first);
 void bench_blocks_free(struct bench_blocks *first);
 
