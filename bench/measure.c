@@ -169,13 +169,6 @@ void bench_collect_by_force(void) {
 void bench_set_purge_range_kib(unsigned kib) {
   mi_option_set(mi_option_arena_purge_min_size, kib);
 }
-
-static void purge_by_hand(void) {
-  idlesched_process_defaults();
-  mi_free(mi_malloc(300 * 1024)); /* else what an earlier pass has left is skipped */
-  mi_collect(true);
-  mi_arenas_purge();
-}
 #else
 bool bench_has_mimalloc(void) {
   return false;
@@ -187,19 +180,10 @@ void bench_collect_by_force(void) {
 void bench_set_purge_range_kib(unsigned kib) {
   (void)kib;
 }
-
-static void purge_by_hand(void) {
-  malloc_trim(0);
-}
 #endif
 
-#pragma weak idlesched_purge_all
-
 void bench_purge_all(void) {
-  if (idlesched_purge_all != NULL)
-    idlesched_purge_all(NULL);
-  else
-    purge_by_hand();
+  idlesched_purge_all(NULL);
 }
 
 /* ------------------------------------------------------------------ blocks */

@@ -32,10 +32,13 @@ static uint64_t first_due_ns(const struct ids_group *self) {
   return first_ns;
 }
 
+static uint64_t window_end_ns(const struct ids_group *self, uint64_t first_ns) {
+  return ids_after_ns(first_ns, ids_earlier_ns(WINDOW_NS, self->config.idle_release_ns));
+}
+
 /* When the last of the workers that share the first one's window will be ready. */
 static uint64_t last_due_ns(const struct ids_group *self, uint64_t first_ns) {
-  uint64_t window_ns = ids_earlier_ns(WINDOW_NS, self->config.idle_release_ns);
-  uint64_t end_ns = ids_after_ns(first_ns, window_ns);
+  uint64_t end_ns = window_end_ns(self, first_ns);
   uint64_t last_ns = first_ns;
   for (unsigned i = 0; i < self->config.workers_max; i++) {
     const struct ids_worker *worker = &self->workers[i];
@@ -70,13 +73,23 @@ bool ids_pass_is_mine_locked(const struct ids_worker *self, uint64_t now_ns) {
 
 /* ---------------------------------------------------------------- the timer */
 
-/* What a worker that is about to sleep brings along, or has just brought about. */
+/* Until when the holder may sleep: who was to share the window may have left it. */
+static uint64_t latest_ns(const struct ids_group *self) {
+  return ids_earlier_ns(window_end_ns(self, first_due_ns(self)), later_pass_at_ns(self));
+}
+
+/* The same for what a worker that is about to sleep brings along, or has brought about. */
 static uint64_t brings_ns(const struct ids_worker *self) {
   const struct ids_group *group = self->group;
   if (group->owes_purge)
-    return ids_pass_at_ns_locked(group);
-  return ids_earlier_ns(self->awaits_pass ? self->release_at_ns : IDS_NEVER,
+    return latest_ns(group);
+  return ids_earlier_ns(self->awaits_pass ? window_end_ns(group, self->release_at_ns) : IDS_NEVER,
                         later_pass_at_ns(group));
+}
+
+/* Whoever runs may park within the window, and would have the holder wake up twice. */
+static uint64_t holder_wakes_ns(const struct ids_group *self) {
+  return self->active_count > 0 ? latest_ns(self) : ids_pass_at_ns_locked(self);
 }
 
 uint64_t ids_pass_sleeps_until_locked(struct ids_worker *self, uint64_t own_ns) {
@@ -86,7 +99,7 @@ uint64_t ids_pass_sleeps_until_locked(struct ids_worker *self, uint64_t own_ns) 
   if (holder == NULL || brings_ns(self) < holder->sleeps_until_ns)
     group->timer_holder = self;
   if (group->timer_holder == self)
-    own_ns = ids_earlier_ns(own_ns, ids_pass_at_ns_locked(group));
+    own_ns = ids_earlier_ns(own_ns, holder_wakes_ns(group));
   self->sleeps_until_ns = own_ns;
   return own_ns;
 }
@@ -95,16 +108,15 @@ void ids_pass_wakes_locked(struct ids_worker *self) {
   self->sleeps_until_ns = 0;
 }
 
-/* Somebody holds the timer, and does not sleep beyond the next pass, if there is one. */
+/* Somebody holds the timer, and does not oversleep the next pass, if there is one. */
 static void appoint_locked(struct ids_group *self) {
-  uint64_t at_ns = ids_pass_at_ns_locked(self);
-  if (at_ns == IDS_NEVER)
+  if (ids_pass_at_ns_locked(self) == IDS_NEVER)
     return;
   struct ids_list *last = ids_list_last(&self->wakeable[IDS_WORKER_PARKED]);
   if (self->timer_holder == NULL && last != NULL)
     self->timer_holder = ids_container_of(last, struct ids_worker, wakeable);
   struct ids_worker *holder = self->timer_holder;
-  if (holder != NULL && holder->sleeps_until_ns > at_ns) {
+  if (holder != NULL && holder->sleeps_until_ns > latest_ns(self)) {
     ids_pass_wakes_locked(holder);
     ids_cond_signal(&holder->wake);
   }

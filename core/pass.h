@@ -21,7 +21,9 @@
  *   A pass is due when the first worker's release time has come, and waits for others that
  *   follow within the window; so workers that parked at about the same time share one
  *   purge.  The window is no longer than idle_release: then whoever will be in it has
- *   parked by the time the first one is due, and no pass waits for nothing.
+ *   parked by the time the first one is due, and no pass waits for nothing.  A holder that
+ *   falls asleep while others run sleeps to the end of the window at once: a wave of workers
+ *   that go idle together wakes it once, and once more for the later pass.
  *
  *   A later pass follows 0.9 s after each pass that gave something up, each visit and
  *   each thread that left: what others freed meanwhile lies free and is given back then,

@@ -141,9 +141,10 @@ SPEC(a_release_of_all_pools_under_a_guard,
   need_figures_to_the_page();
   idlesched_pool *pools[2];
   for (unsigned i = 0; i < 2; i++)
-    pools[i] = started_pool(IDLESCHED_NEVER, IDLESCHED_NEVER);
+    pools[i] = started_pool(WORKERS, IDLESCHED_NEVER, IDLESCHED_NEVER);
   uint64_t jobless = anonymous_bytes();
-  burst_on_pools(pools, 2);
+  for (unsigned i = 0; i < 2; i++)
+    burst_on_all_workers(pools[i], BURST);
   idlesched_eager_purge_enter();
   CHECK_EQ_INT(idlesched_release(SOON_MS * IDLESCHED_MS, &report), 0);
   uint64_t level = anonymous_bytes();

@@ -20,14 +20,6 @@
 
 static const struct fragments one_in_a_mib = { .bytes = TAKEN, .run_count = MIB / KIB };
 
-/* MERGE: until idlesched_purge_all() is there, a release of a pool without workers does the
- * same, as long as no guard is held and the smallest range is as we have set it. */
-__attribute__((weak)) void idlesched_purge_all(idlesched_release_report *out) {
-  idlesched_pool *pool = POOL(.workers_max = 1);
-  idlesched_pool_release(pool, 0, out);
-  idlesched_pool_destroy(pool);
-}
-
 static void need_huge_pages(void) {
   char text[100] = "";
   FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
