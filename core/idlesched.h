@@ -513,7 +513,8 @@ IDLESCHED_API int idlesched_release_pools(idlesched_pool *const *pools, unsigned
 
 /*
  * Give back what is free now, of the whole process, down to the smallest range, and visit
- * nobody: also what an earlier pass has left at a coarser range.  out may be NULL.
+ * nobody: also what an earlier pass has left at a coarser range.  Sets the process defaults,
+ * as a release and a pool do; a coarser range that the user set stays.  out may be NULL.
  */
 IDLESCHED_API void idlesched_purge_all(idlesched_release_report *out);
 

@@ -258,9 +258,8 @@ static bool is_one_wave(idlesched_pool *pool, struct wakes *out_wakes,
   return is_short && has_begun_no_pass(pool, passes);
 }
 
-/* One thread wakes up when the first worker is due, again when the last one of the window
- * is, which was not known when it went to sleep, and for the later pass. */
-#define WAKES_MAX 3
+/* One thread wakes up at the end of the window, and for the later pass. */
+#define WAKES_MAX 2
 /* The timer is handed over at most once: to one that parked as its holder was preempted. */
 #define WOKEN_MAX 2
 
