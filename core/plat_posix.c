@@ -259,8 +259,12 @@ void ids_store_relaxed(uint64_t *word, uint64_t value) {
   __atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
 
-void ids_add_to_own(uint64_t *word, uint64_t difference) {
+bool ids_tls_add(enum ids_tls_slot slot, uint64_t difference) {
+  uint64_t *word = tls_values[slot];
+  if (word == NULL)
+    return false;
   ids_store_relaxed(word, ids_load_relaxed(word) + difference);
+  return true;
 }
 
 uint64_t ids_add(uint64_t *word, uint64_t difference) {
