@@ -10,7 +10,7 @@
 #define CACHE_LINE_BYTES 64
 
 struct shard {
-  uint64_t bytes;        /* modulo 2^64 */
+  uint64_t bytes;        /* modulo 2^64; first: a thread's slot points to it */
   uint64_t claims_count; /* not 0: somebody has it, or tries */
   char rest[CACHE_LINE_BYTES - 2 * sizeof(uint64_t)];
 };
@@ -58,12 +58,8 @@ void ids_counter_give_back(void) {
   ids_add(&shard->claims_count, UINT64_MAX); /* [shard] */
 }
 
-void ids_counter_add_live(uint64_t difference) {
-  struct shard *own = ids_tls_get(IDS_TLS_COUNTER);
-  if (own != NULL)
-    ids_add_to_own(&own->bytes, difference);
-  else
-    ids_add(&shared_shard()->bytes, difference);
+void ids_counter_add_shared(uint64_t difference) {
+  ids_add(&shared_shard()->bytes, difference);
 }
 
 /* Some shards were read before others: a block may be missing that another one frees. */

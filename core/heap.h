@@ -131,7 +131,7 @@ void ids_heap_trim_c(bool always);
 
 /* ------------------------------------------------------------ the C library's heap */
 
-/* heap_libc.c: for the allocators' files, whose ops these are, or what these are made of. */
+/* heap_libc.c: what the allocators' files make those three operations of. */
 void ids_libc_name(char *text, size_t size);
 bool ids_libc_heap(struct ids_c_heap *out);
 void ids_libc_trim(void);

@@ -7,6 +7,7 @@
 #include "heap.h"
 
 #include <mimalloc.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -16,6 +17,22 @@
 static void name(char *text, size_t size) {
   int version = mi_version(); /* 30600 is 3.6.0 */
   snprintf(text, size, "mimalloc %d.%d.%d", version / 10000, version / 100 % 100, version % 100);
+}
+
+/*
+ * Whether malloc is this allocator's: where the host is linked to it, or it was preloaded.
+ * Asked for once, as the answer takes a block, and a thread that has just given up its heap
+ * would begin a new page for it (64 leaving threads: 0.6 MB left).
+ */
+static bool is_malloc(void) {
+  enum { UNKNOWN, NO, YES };
+  static _Atomic int answer; /* relaxed: whoever asks finds the same */
+  if (atomic_load_explicit(&answer, memory_order_relaxed) == UNKNOWN) {
+    void *volatile block = malloc(1);
+    atomic_store_explicit(&answer, mi_is_in_heap_region(block) ? YES : NO, memory_order_relaxed);
+    free(block);
+  }
+  return atomic_load_explicit(&answer, memory_order_relaxed) == YES;
 }
 
 /*
@@ -37,6 +54,7 @@ static void set_defaults(void) {
   mi_option_set_default(mi_option_allow_thp, 0);
   mi_option_set_default(mi_option_arena_purge_min_size, 64);
   mi_option_set_default(mi_option_page_reclaim_on_free, 0);
+  (void)is_malloc(); /* on a thread that is not about to be idle */
 }
 
 /* The sizes come with the call: to look the block up once more takes as long as freeing it. */
@@ -113,15 +131,15 @@ static bool option_set_default(enum ids_heap_option option, long value) {
 }
 
 /*
- * Arenas are asked for at addresses in this range, where no system puts anything by itself;
- * the allocator tells of a page with blocks in it whether it is his, and of an arena not.
- * Blocks that have a mapping of their own, and arenas for which the range was refused, are
- * found by their pages.
+ * The allocator tells of an address whether it is in one of his pages, and pages are what has
+ * blocks: the begin of an arena is in none, and of an arena that is all free no address is.
+ * But arenas are asked for in this range of addresses, where Linux puts nothing by itself, so
+ * a mapping there counts as his.  Elsewhere (a range that was refused, a block with a mapping
+ * of its own) it is his if one of its pages is.
  */
 #define HINTS_BEGIN (UINT64_C(2) << 40)
 #define HINTS_END (UINT64_C(30) << 40)
-/* Pages begin at multiples of this; an arena has no more than so much between two of them
- * that are used, or it is as good as empty. */
+/* No page is smaller.  An arena has at least 1 GiB, which is gone through in some 30 us. */
 #define SLICE_BYTES (64 * 1024)
 #define LOOKS_MAX 16384
 
@@ -132,14 +150,6 @@ static bool owns(uintptr_t begin, uintptr_t end) {
     if (mi_is_in_heap_region((const void *)begin))
       return true;
   return false;
-}
-
-/* Where the host is linked to it, or it was preloaded. */
-static bool is_malloc(void) {
-  void *volatile block = malloc(1);
-  bool is = mi_is_in_heap_region(block);
-  free(block);
-  return is;
 }
 
 static bool c_heap(struct ids_c_heap *out) {

@@ -177,21 +177,19 @@ void idlesched_worker_set_data(idlesched_worker *worker, void *data) {
 
 /* ---------------------------------------------------------------------- pools */
 
-static bool is_inherited(const idlesched_pool *pool);
-
-void idlesched_worker_set_memory(idlesched_worker *worker, uint64_t live_bytes,
-                                 uint64_t dead_bytes) {
-  ids_assert(worker != NULL && worker == ids_worker_current());
-  if (!is_inherited(ids_pool_of(worker->group)))
-    ids_worker_set_memory(worker, live_bytes, dead_bytes);
-}
-
 /*
  * A pool that a fork brought along has no workers in this process, and nobody knows who
  * holds its lock: it is as good as closed, and left alone.
  */
 static bool is_inherited(const idlesched_pool *pool) {
   return pool->group.fork_generation != ids_fork_generation();
+}
+
+void idlesched_worker_set_memory(idlesched_worker *worker, uint64_t live_bytes,
+                                 uint64_t dead_bytes) {
+  ids_assert(worker != NULL && worker == ids_worker_current());
+  if (!is_inherited(ids_pool_of(worker->group)))
+    ids_worker_set_memory(worker, live_bytes, dead_bytes);
 }
 
 void idlesched_worker_retire(idlesched_worker *worker) {

@@ -104,6 +104,9 @@ void ids_fork_let(void);
 enum ids_tls_slot { IDS_TLS_WORKER, IDS_TLS_HOST_THREAD, IDS_TLS_COUNTER, IDS_TLS_SLOTS };
 void *ids_tls_get(enum ids_tls_slot slot);
 void ids_tls_set(enum ids_tls_slot slot, void *value);
+/* Add to the word that the slot points to, which nobody but the calling thread changes, and
+ * others read relaxed: no locked instruction.  False when it points nowhere. */
+bool ids_tls_add(enum ids_tls_slot slot, uint64_t difference);
 
 /*
  * Words that are read without a lock.  An acquire that reads what a release
@@ -120,8 +123,6 @@ bool ids_store_if_equal(uint32_t *word, uint32_t expected, uint32_t value);
  */
 uint64_t ids_load_relaxed(const uint64_t *word);
 void ids_store_relaxed(uint64_t *word, uint64_t value);
-/* The word is one that only the calling thread changes: no locked instruction. */
-void ids_add_to_own(uint64_t *word, uint64_t difference);
 /* The new value.  Acquires and releases. */
 uint64_t ids_add(uint64_t *word, uint64_t difference);
 

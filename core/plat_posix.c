@@ -259,8 +259,12 @@ void ids_store_relaxed(uint64_t *word, uint64_t value) {
   __atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
 
-void ids_add_to_own(uint64_t *word, uint64_t difference) {
+bool ids_tls_add(enum ids_tls_slot slot, uint64_t difference) {
+  uint64_t *word = tls_values[slot];
+  if (word == NULL)
+    return false;
   ids_store_relaxed(word, ids_load_relaxed(word) + difference);
+  return true;
 }
 
 uint64_t ids_add(uint64_t *word, uint64_t difference) {
@@ -374,6 +378,7 @@ struct line_reader {
   int file;
   int status;        /* -errno after a failed read */
   size_t begin, end; /* what was read, and not handed out, lies between */
+  bool was_cut;      /* the rest of a line follows, that was handed out in part */
   char buffer[8192];
 };
 
@@ -394,24 +399,27 @@ static bool read_more(struct line_reader *self) {
   return true;
 }
 
-/* The next line, without its end; NULL when there is none.  One that is longer than the
- * buffer comes in pieces: only names of files are, and a piece of a name tells nothing. */
+/* The next line, without its end and without what does not fit into the buffer, which only
+ * the name of a file is long enough for; NULL when there is none. */
 static char *next_line(struct line_reader *self) {
   for (;;) {
     char *line = self->buffer + self->begin;
     size_t length = self->end - self->begin;
-    char *newline = memchr(line, '\n', length);
-    bool is_full = length == sizeof self->buffer - 1;
-    if (newline == NULL && !is_full) {
+    char *end = memchr(line, '\n', length);
+    bool is_cut = end == NULL;
+    if (is_cut && length < sizeof self->buffer - 1) {
       if (!read_more(self))
         return NULL;
       continue;
     }
-    if (newline == NULL)
-      newline = line + length - 1;
-    *newline = '\0';
-    self->begin += (size_t)(newline - line) + 1;
-    return line;
+    if (is_cut)
+      end = line + length - 1;
+    *end = '\0';
+    self->begin += (size_t)(end - line) + 1;
+    bool is_rest = self->was_cut;
+    self->was_cut = is_cut;
+    if (!is_rest)
+      return line;
   }
 }
 

@@ -554,8 +554,12 @@ void ids_store_relaxed(uint64_t *word, uint64_t value) {
   *word = value;
 }
 
-void ids_add_to_own(uint64_t *word, uint64_t difference) {
+bool ids_tls_add(enum ids_tls_slot slot, uint64_t difference) {
+  uint64_t *word = ids_tls_get(slot);
+  if (word == NULL)
+    return false;
   *word += difference;
+  return true;
 }
 
 uint64_t ids_add(uint64_t *word, uint64_t difference) {

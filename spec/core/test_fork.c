@@ -22,6 +22,10 @@ static int live_as_child(idlesched_pool *inherited) {
     return 1;
   if (idlesched_pool_close(inherited, IDLESCHED_CLOSE_DRAIN, 0, NULL) != 0)
     return 2;
+  idlesched_worker_row row = { .index = 1, .state = IDLESCHED_WORKER_RUNNING, .dead_bytes = 1 };
+  if (idlesched_pool_workers_read(inherited, &row, 1) != 2 || row.index != 0 ||
+      row.state != IDLESCHED_WORKER_ABSENT || row.dead_bytes != 0)
+    return 6;
   idlesched_pool_destroy(inherited);
   if (idlesched_pool_create(&pool, NULL) != 0 || idlesched_pool_submit(pool, count_up, &count) != 0)
     return 3;
@@ -126,5 +130,34 @@ SPEC(a_child_has_none_of_the_pools,
   REQUIRE_EQ_INT(idlesched_pool_submit(pool, fork_and_release, pool), 0);
   CHECK_EQ_INT(idlesched_pool_wait(pool, IDLESCHED_NEVER), 0);
   CHECK_EQ_U64(stats_of(pool).releases, 0);
+  idlesched_pool_destroy(pool);
+}
+
+/* ----------------------------------------------------------- a worker that forks */
+
+/* In the child it is a worker of nobody's. */
+static void fork_and_tell_memory(void *out_status) {
+  idlesched_worker *self = idlesched_worker_current();
+  idlesched_worker_set_memory(self, 900, 500);
+  pid_t child = fork();
+  if (child == 0) {
+    idlesched_memory memory;
+    idlesched_worker_set_memory(self, 2, 1);
+    (void)idlesched_memory_read(&memory);
+    _exit(memory.dead_bytes == 0 ? 0 : 1);
+  }
+  if (child < 0 || waitpid(child, out_status, 0) != child)
+    *(int *)out_status = -1;
+}
+
+SPEC(a_worker_that_forks, "G5 C4 what a worker's child says of its memory counts for nobody") {
+  int status = -1;
+  idlesched_memory memory;
+  idlesched_pool *pool = POOL(.workers_max = 1, .idle_exit_ns = IDLESCHED_NEVER);
+  REQUIRE_EQ_INT(idlesched_pool_submit(pool, fork_and_tell_memory, &status), 0);
+  REQUIRE_EQ_INT(idlesched_pool_wait(pool, IDLESCHED_NEVER), 0);
+  CHECK_EQ_INT(status, 0);
+  (void)idlesched_memory_read(&memory);
+  CHECK_EQ_U64(memory.dead_bytes, 500);
   idlesched_pool_destroy(pool);
 }

@@ -5,8 +5,12 @@
  */
 #include "plat.h"
 
+#include <fcntl.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -292,4 +296,94 @@ SPEC(waiting_without_the_lock_aborts, "plat: waiting without the lock is an asse
 SPEC(an_assertion_says_what_and_where, "plat: a failed assertion says what, where and both numbers",
      .aborts_with = "idlesched: assertion failed: 2 + 2 == 5: 4 against 5 (") {
   ids_assert_equal(2 + 2, 5);
+}
+
+/* ----------------------------------------------------------------- mappings */
+
+struct search {
+  const char *begin;
+  unsigned found_count, mappings_count;
+  uintptr_t last_end;
+  struct ids_mapping found;
+};
+
+static void look_at_mapping(void *context, const struct ids_mapping *mapping) {
+  struct search *self = context;
+  self->mappings_count++;
+  CHECK_LT_U64(mapping->begin, mapping->end);
+  CHECK_GE_U64(mapping->begin, self->last_end);
+  self->last_end = mapping->end;
+  if (mapping->begin == (uintptr_t)self->begin) {
+    self->found = *mapping;
+    self->found_count++;
+  }
+}
+
+static struct ids_mapping mapping_at(const char *begin) {
+  struct search search = { .begin = begin };
+  int status = ids_mappings_read(look_at_mapping, &search);
+  if (status == -ENOTSUP)
+    SKIP("this system lists no mappings");
+  REQUIRE_EQ_INT(status, 0);
+  CHECK_GE_INT(search.mappings_count, 5);
+  REQUIRE_EQ_INT(search.found_count, 1);
+  return search.found;
+}
+
+SPEC(mappings_are_told,
+     "B30 a mapping is told with its addresses, its kind, and what is in memory") {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  char *all = mmap(NULL, 6 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(all != MAP_FAILED);
+  char *middle = all + page;
+  REQUIRE_EQ_INT(mprotect(middle, 4 * page, PROT_READ | PROT_WRITE), 0);
+  memset(middle, 1, 3 * page);
+  struct ids_mapping mapping = mapping_at(middle);
+  CHECK_EQ_U64(mapping.end - mapping.begin, 4 * page);
+  CHECK_EQ_U64(mapping.resident_bytes, 3 * page);
+  CHECK(mapping.is_anonymous);
+}
+
+/* A name of line ends: each takes four letters in the kernel's list, which makes its line
+ * longer than what is read at a time. */
+SPEC(a_mapping_with_a_long_name,
+     "B30 a mapping whose file has a very long name is no anonymous one") {
+  enum { FOLDERS = 14 };
+  char name[241], root[] = "/tmp/idlesched-plat-XXXXXX";
+  memset(name, '\n', sizeof name - 1);
+  name[sizeof name - 1] = '\0';
+  REQUIRE(mkdtemp(root) != NULL);
+  REQUIRE_EQ_INT(chdir(root), 0);
+  for (unsigned i = 0; i < FOLDERS; i++) {
+    REQUIRE_EQ_INT(mkdir(name, 0700), 0);
+    REQUIRE_EQ_INT(chdir(name), 0);
+  }
+  size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  int file = open("file", O_RDWR | O_CREAT, 0600);
+  REQUIRE(file >= 0);
+  REQUIRE_EQ_INT(ftruncate(file, (off_t)(2 * page)), 0);
+  char *mapped = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
+  REQUIRE(mapped != MAP_FAILED);
+  memset(mapped, 1, page);
+  struct ids_mapping mapping = mapping_at(mapped);
+  CHECK(!mapping.is_anonymous);
+  CHECK_EQ_U64(mapping.resident_bytes, page);
+
+  close(file);
+  unlink("file");
+  for (unsigned i = 0; i < FOLDERS; i++)
+    if (chdir("..") != 0 || rmdir(name) != 0)
+      break;
+  REQUIRE_EQ_INT(rmdir(root), 0);
+}
+
+SPEC(residency_counts_huge_pages, "B30 what the kernel says of the process adds up") {
+  struct ids_residency residency;
+  int status = ids_residency_read(&residency);
+  if (status == -ENOTSUP)
+    SKIP("this system does not tell how much memory a process has");
+  REQUIRE_EQ_INT(status, 0);
+  CHECK_LE_U64(residency.anonymous_bytes, residency.resident_bytes);
+  CHECK_LE_U64(residency.huge_bytes, residency.anonymous_bytes);
+  CHECK_EQ_U64(residency.threads_count, 1);
 }

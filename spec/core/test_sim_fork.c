@@ -44,12 +44,29 @@ static int job_is_not_to_run(idlesched_job *job, idlesched_worker *worker) {
   return 0;
 }
 
+/* Its workers have no thread, and what the one that forked says of its memory is not heard. */
+static void check_inherited_workers(idlesched_pool *pool) {
+  idlesched_worker_row row = { .index = 1, .state = IDLESCHED_WORKER_RUNNING, .dead_bytes = 1 };
+  SIM_CHECK_EQUAL(idlesched_pool_workers_read(pool, &row, 1), pool->group.config.workers_max);
+  SIM_CHECK_EQUAL(row.index, 0);
+  SIM_CHECK_EQUAL(row.state, IDLESCHED_WORKER_ABSENT);
+  SIM_CHECK_EQUAL(row.dead_bytes, 0);
+
+  void *before = ids_tls_get(IDS_TLS_WORKER);
+  struct ids_worker *worker = sim_worker(pool, 0);
+  ids_tls_set(IDS_TLS_WORKER, worker);
+  idlesched_worker_set_memory(worker, 2, 1);
+  ids_tls_set(IDS_TLS_WORKER, before);
+  SIM_CHECK_EQUAL(worker->live_bytes + worker->dead_bytes, 0);
+}
+
 /* Closed for good, and nothing to be freed. */
 static void check_inherited(idlesched_pool *pool, idlesched_job *job) {
   static const idlesched_pool_stats nothing = { 0 };
   idlesched_pool_stats stats = sim_stats(pool);
   SIM_CHECK(memcmp(&stats, &nothing, sizeof stats) == 0);
   SIM_CHECK_EQUAL(idlesched_pool_audit(pool, NULL), 0);
+  check_inherited_workers(pool);
   SIM_CHECK_EQUAL(idlesched_pool_submit(pool, not_to_run, NULL), -ESHUTDOWN);
   idlesched_job another = { .run = job_is_not_to_run };
   SIM_CHECK_EQUAL(idlesched_pool_submit_job(pool, &another), -ESHUTDOWN);

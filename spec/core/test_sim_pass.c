@@ -387,6 +387,25 @@ SPEC(a_pass_trims_once,
   sim_spec_exhaust(&plan);
 }
 
+static void exits_before_any_pass(void *context) {
+  (void)context;
+  sim_heap_configure(&(struct sim_heap_config){ .c_free_bytes = UINT64_C(5) << 20 });
+  pass_make_pool(0, PASS_DELAY_NS / 2);
+  pass_park_at((const uint64_t[]){ 0, 0, 0 });
+  pass_sleep_until(PASS_DELAY_NS);
+  SIM_CHECK_EQUAL(sim_stats(pass_pool).exits, PASS_WORKERS);
+  SIM_CHECK_EQUAL(sim_stats(pass_pool).passes, 0);
+  SIM_CHECK_EQUAL(sim_heap_trims_count(), 1);
+  end_with_a_trim();
+  sim_pool_finish(pass_pool);
+}
+
+SPEC(threads_that_end_trim_once,
+     "N9 threads that end trim the C library's heap, together once: no pass may follow") {
+  struct sim_plan plan = { .name = "exits trim", .scenario = exits_before_any_pass, .bound = 1 };
+  sim_spec_exhaust(&plan);
+}
+
 /* A second burst within half a second of the first one's trim. */
 static void trim_left_to_the_later_pass(void *context) {
   (void)context;
