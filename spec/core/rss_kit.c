@@ -4,6 +4,7 @@
  */
 #include "rss_kit.h"
 
+#include <dlfcn.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -183,13 +184,14 @@ void fragment(void *context) {
   self->kept = kept;
 }
 
-/* Weak, as builds with another allocator have none. */
-void mi_collect(bool force) __attribute__((weak));
-
+/* Looked up, as builds with another allocator must not even name it. */
 void forced_collect(void) {
-  if (mi_collect == NULL)
+  void *symbol = dlsym(RTLD_DEFAULT, "mi_collect");
+  if (symbol == NULL)
     SKIP("this build's allocator has no forced collect: %s", idlesched_allocator());
-  mi_collect(true);
+  void (*collect)(bool force);
+  memcpy(&collect, &symbol, sizeof collect);
+  collect(true);
 }
 
 /* ------------------------------------------------------------------------- pools */

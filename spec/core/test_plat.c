@@ -385,5 +385,5 @@ SPEC(residency_counts_huge_pages, "B30 what the kernel says of the process adds 
   REQUIRE_EQ_INT(status, 0);
   CHECK_LE_U64(residency.anonymous_bytes, residency.resident_bytes);
   CHECK_LE_U64(residency.huge_bytes, residency.anonymous_bytes);
-  CHECK_EQ_U64(residency.threads_count, 1);
+  CHECK_GE_U64(residency.threads_count, 1); /* a sanitizer has one of its own */
 }
