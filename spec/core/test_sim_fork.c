@@ -79,6 +79,7 @@ static void check_inherited(idlesched_pool *pool, idlesched_job *job) {
   SIM_CHECK_EQUAL(idlesched_pool_close(pool, IDLESCHED_CLOSE_DRAIN, NEVER, &report), 0);
   SIM_CHECK_EQUAL(report.dropped_count + report.left_behind_count, 0);
   idlesched_worker_retire(sim_worker(pool, 0));
+  idlesched_pool_freed(pool);
   idlesched_pool_destroy(pool);
   idlesched_pool_destroy(pool);
 }
