@@ -69,18 +69,23 @@ static void add_places(struct text *self, const idlesched_memory *memory) {
 
 /* ------------------------------------------------------------------- workers */
 
-static unsigned count_unreleased(idlesched_pool *pool, unsigned workers_max, uint64_t *out_live,
-                                 uint64_t *out_dead) {
-  unsigned count = 0;
-  *out_live = *out_dead = 0;
-  idlesched_worker_row rows[64];
-  unsigned read = idlesched_pool_workers_read(pool, rows, sizeof rows / sizeof rows[0]);
-  for (unsigned i = 0; i < read && i < workers_max && i < sizeof rows / sizeof rows[0]; i++) {
-    count += rows[i].state == IDLESCHED_WORKER_PARKED && !rows[i].has_released;
-    *out_live += rows[i].live_bytes;
-    *out_dead += rows[i].dead_bytes;
+/* What the workers of a pool say of themselves. */
+struct totals {
+  unsigned waiting_count; /* idle, and not released yet */
+  uint64_t used_bytes, dead_bytes;
+};
+
+static struct totals total(idlesched_pool *pool) {
+  struct totals totals = { .waiting_count = 0 };
+  idlesched_worker_row rows[LIDS_WORKERS_MOST];
+  unsigned count = idlesched_pool_workers_read(pool, rows, LIDS_WORKERS_MOST);
+  for (unsigned i = 0; i < count; i++) {
+    const idlesched_worker_row *row = &rows[i];
+    totals.waiting_count += row->state == IDLESCHED_WORKER_PARKED && !row->has_released;
+    totals.used_bytes += row->live_bytes > row->dead_bytes ? row->live_bytes - row->dead_bytes : 0;
+    totals.dead_bytes += row->dead_bytes;
   }
-  return count;
+  return totals;
 }
 
 static void explain_pool(struct text *self, const struct lids_pool_view *pool) {
@@ -89,20 +94,20 @@ static void explain_pool(struct text *self, const struct lids_pool_view *pool) {
   if (stats.running > 0)
     REASON(self, "pool '%s': %u worker%s run jobs, and release when they have been idle\n",
            pool->name, stats.running, plural(stats.running));
-  uint64_t live_bytes, dead_bytes;
-  unsigned waiting = count_unreleased(pool->core, stats.workers_max, &live_bytes, &dead_bytes);
+  struct totals totals = total(pool->core);
+  unsigned waiting = totals.waiting_count;
   if (waiting > 0 && pool->idle_release_ns == IDLESCHED_NEVER)
     REASON(self, "pool '%s': %u idle worker%s never release: idle_release is false\n", pool->name,
            waiting, plural(waiting));
   else if (waiting > 0)
     REASON(self, "pool '%s': %u idle worker%s will release, %g s after the last job\n", pool->name,
            waiting, plural(waiting), lids_seconds(pool->idle_release_ns));
-  if (live_bytes >= NOTABLE_BYTES)
-    REASON(self, "pool '%s': the workers' Lua states hold %.1f MiB, globals that jobs have set\n",
-           pool->name, mib(live_bytes));
-  if (dead_bytes >= NOTABLE_BYTES)
+  if (totals.used_bytes >= NOTABLE_BYTES)
+    REASON(self, "pool '%s': the workers' Lua states use %.1f MiB, for what jobs have left\n",
+           pool->name, mib(totals.used_bytes));
+  if (totals.dead_bytes >= NOTABLE_BYTES)
     REASON(self, "pool '%s': %.1f MiB are garbage of jobs, collected with the next release\n",
-           pool->name, mib(dead_bytes));
+           pool->name, mib(totals.dead_bytes));
 }
 
 /* The pools of this state, as an array that is pushed: while a buffer is being filled, the
@@ -129,7 +134,7 @@ static void explain_option(struct text *self, const idlesched_option_info *optio
     const char *name = holder->name[0] == '\0' ? "somebody" : holder->name;
     uint64_t now_ns = idlesched_now_ns();
     double since_s = now_ns > holder->since_ns ? lids_seconds(now_ns - holder->since_ns) : 0;
-    REASON(self, "%s holds %s = %" PRId64 " since %.1f s\n", name, option->name, holder->value,
+    REASON(self, "%s has held %s = %" PRId64 " for %.1f s\n", name, option->name, holder->value,
            since_s);
   }
 }

@@ -14,7 +14,6 @@
 #include "lua_util.h"
 
 #define POOL_TYPE "idlesched.pool"
-#define WORKERS_MOST 1024
 
 struct pool {
   struct lids_job_pool jobs; /* first: see lua_job.h */
@@ -87,7 +86,7 @@ int lids_pool_new(lua_State *L) {
   lids_check_options(L, 1, option_names);
   idlesched_pool_config config = {
     .workers_max = (unsigned)lids_option_integer(L, 1, "workers", idlesched_cpus(), 1,
-                                                 WORKERS_MOST),
+                                                 LIDS_WORKERS_MOST),
     .idle_release_ns = at_once(lids_option_duration_ns(L, 1, "idle_release", 100 * IDLESCHED_MS)),
     .idle_exit_ns = at_once(lids_option_duration_ns(L, 1, "idle_exit", 10 * IDLESCHED_S)),
     .name = lids_option_string(L, 1, "name", "pool"),
@@ -132,10 +131,10 @@ static int pool_wait(lua_State *L) {
 /* pool:start_workers(count?) -> true | nil, message, number: threads ahead of jobs */
 static int pool_start_workers(lua_State *L) {
   struct pool *self = check_pool(L);
-  lua_Integer count = luaL_optinteger(L, 2, WORKERS_MOST);
-  if (count < 0 || count > WORKERS_MOST)
+  lua_Integer count = luaL_optinteger(L, 2, LIDS_WORKERS_MOST);
+  if (count < 0 || count > LIDS_WORKERS_MOST)
     luaL_argerror(L, 2,
-                  lua_pushfstring(L, "0 to %d workers expected, got %I", WORKERS_MOST, count));
+                  lua_pushfstring(L, "0 to %d workers expected, got %I", LIDS_WORKERS_MOST, count));
   return lids_push_status(L, idlesched_pool_start_workers(self->jobs.core, (unsigned)count));
 }
 
