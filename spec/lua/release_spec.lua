@@ -183,9 +183,9 @@ describe("explain", function()
 
   it("knows the Lua states' garbage", function()
     local pool <close> = idlesched.pool { name = "dirty", workers = 1, idle_release = 60 }
+    pool:submit(function() _G.kept = ("x"):rep(1 << 20) end):result()
+    pool:release() -- what is there after it is in use
     pool:submit(function()
-      for i = 1, 20000 do _G.last = { i, tostring(i) } end
-      _G.kept = ("x"):rep(1 << 20)
       collectgarbage("stop")
       for i = 1, 20000 do _G.last = { i, tostring(i) } end
     end):result()
