@@ -66,7 +66,8 @@ end
 local function print_percentiles(name, values)
   table.sort(values)
   for _, percent in ipairs { 50, 90, 100 } do
-    print(("%s_p%d %.3f ms"):format(name, percent, 1e3 * values[math.ceil(#values * percent / 100)]))
+    local value = values[math.ceil(#values * percent / 100)]
+    print(("%s_p%d %.3f ms"):format(name, percent, 1e3 * value))
   end
 end
 
