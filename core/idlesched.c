@@ -125,10 +125,12 @@ void idlesched_thread_park_end(idlesched_thread *self) {
 }
 
 void idlesched_eager_purge_enter(void) {
+  ids_host_thread_check_may_allocate(); /* a purge collects the own heap */
   ids_eager_purge_enter();
 }
 
 void idlesched_eager_purge_leave(void) {
+  ids_host_thread_check_may_allocate(); /* a purge collects the own heap */
   ids_eager_purge_leave();
 }
 
@@ -137,11 +139,13 @@ void idlesched_eager_purge_leave(void) {
 int idlesched_override_enter(idlesched_override *self, const char *option, int64_t value,
                              const char *holder) {
   ids_assert(self != NULL && option != NULL);
+  ids_host_thread_check_may_allocate();
   return ids_override_enter(self, option, value, holder);
 }
 
 void idlesched_override_leave(idlesched_override *self) {
   ids_assert(self != NULL);
+  ids_host_thread_check_may_allocate();
   ids_override_leave(self);
 }
 
@@ -322,6 +326,7 @@ void idlesched_purge_all(idlesched_release_report *out) {
 
 void idlesched_pool_freed(idlesched_pool *pool) {
   ids_pool_check(pool);
+  ids_host_thread_check_may_allocate();
   if (!is_inherited(pool))
     ids_pass_freed(&pool->group);
 }

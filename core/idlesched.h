@@ -235,7 +235,7 @@ IDLESCHED_API void idlesched_eager_purge_leave(void);
  * An override of one of the allocator's options, for a scope.  The struct is the caller's,
  * and stays where it is from enter to leave; its fields are the library's.
  *
- *   "purge_delay"      ms until what is free goes back to the system; -1: never, 0: at once.
+ *   "purge_delay"      ms until what is free goes back to the system; 0: at once.
  *                      Overridden also where the user set it, unless it is 0 or below
  *   "purge_min_size"   KiB, the smallest range that goes back; 0: the allocator's choice
  *   "purge_mult"       how many times that delay an arena waits

@@ -16,11 +16,12 @@
 #define SIZE_MOST_KIB (1024 * 1024)
 
 /*
- * One line for each option.  A delay is overridden by the rules of B6.  A multiple of 0 would
- * be a delay of 0 by another name, without its rules.
+ * One line for each option.  A delay is overridden by the rules of B6; never below 0, as the
+ * allocator does not even note what is freed under such a delay, and no purge finds it later.
+ * A multiple of 0 would be a delay of 0 by another name, without its rules.
  */
 #define RULES(RULE)                                                                                \
-  RULE(IDS_HEAP_PURGE_DELAY_MS, "purge_delay", -1, DELAY_MOST_MS, true)                            \
+  RULE(IDS_HEAP_PURGE_DELAY_MS, "purge_delay", 0, DELAY_MOST_MS, true)                             \
   RULE(IDS_HEAP_PURGE_MIN_SIZE_KIB, "purge_min_size", 0, SIZE_MOST_KIB, false)                     \
   RULE(IDS_HEAP_PURGE_MULT, "purge_mult", 1, 1000, false)
 
@@ -301,6 +302,18 @@ static void leave_locked(enum ids_heap_option option, idlesched_override *holder
   ids_fork_let();
 }
 
+/* What a struct says is not to be trusted before it was found: it may never have entered. */
+static enum ids_heap_option option_held_locked(const idlesched_override *self) {
+  for (unsigned option = 0; option < IDS_HEAP_OPTIONS; option++) {
+    const idlesched_override *holder = registry.overrides[option].newest;
+    while (holder != NULL && holder != self)
+      holder = holder->previous_;
+    if (holder != NULL)
+      return option;
+  }
+  return IDS_HEAP_OPTIONS;
+}
+
 int ids_override_enter(idlesched_override *self, const char *name, int64_t value,
                        const char *holder) {
   enum ids_heap_option option = option_named(name);
@@ -312,6 +325,7 @@ int ids_override_enter(idlesched_override *self, const char *name, int64_t value
     return -EINVAL;
   ids_options_set_defaults();
   lock();
+  ids_assert(option_held_locked(self) == IDS_HEAP_OPTIONS); /* a place on one list only */
   purge_before_locked(option, (long)value);
   ids_fork_hold_off();
   *self = (idlesched_override){ .holder_ = holder,
@@ -325,18 +339,6 @@ int ids_override_enter(idlesched_override *self, const char *name, int64_t value
   ids_fork_let();
   ids_mutex_unlock(&registry.lock);
   return 0;
-}
-
-/* What a struct says is not to be trusted before it was found: it may never have entered. */
-static enum ids_heap_option option_held_locked(const idlesched_override *self) {
-  for (unsigned option = 0; option < IDS_HEAP_OPTIONS; option++) {
-    const idlesched_override *holder = registry.overrides[option].newest;
-    while (holder != NULL && holder != self)
-      holder = holder->previous_;
-    if (holder != NULL)
-      return option;
-  }
-  return IDS_HEAP_OPTIONS;
 }
 
 void ids_override_leave(idlesched_override *self) {

@@ -174,7 +174,8 @@ static bool note_freed_locked(struct ids_group *self, uint64_t now_ns) {
   if (self->config.idle_release_ns == IDS_NEVER)
     return false;
   follow_up_locked(self, now_ns);
-  if (self->threads_count > 0) {
+  /* Who is EXITING may be past its own purge, and makes no pass. */
+  if (self->threads_count > self->in_state_count[IDS_WORKER_EXITING]) {
     appoint_locked(self);
     return false;
   }

@@ -110,19 +110,28 @@ static void explain_pool(struct text *self, const struct lids_pool_view *pool) {
            pool->name, mib(totals.dead_bytes));
 }
 
-/* The pools of this state, as an array that is pushed: while a buffer is being filled, the
- * stack is the buffer's. */
+/*
+ * The pools of this state, as an array that is pushed, below it a table that keeps them:
+ * while a buffer is being filled the stack is the buffer's, and the collector may run.
+ */
 static const struct lids_pool_view *list_pools(lua_State *L, unsigned *out_count) {
   lids_pools_push(L);
   int pools = lua_gettop(L);
+  lua_newtable(L);
+  int kept = lua_gettop(L);
   unsigned count = 0;
-  for (lua_pushnil(L); lua_next(L, pools) != 0; lua_pop(L, 1))
-    count++;
+  for (lua_pushnil(L); lua_next(L, pools) != 0; lua_pop(L, 1)) {
+    lua_pushvalue(L, -2);
+    lua_rawseti(L, kept, (lua_Integer)++count);
+  }
   struct lids_pool_view *views = lua_newuserdatauv(L, (count + 1) * sizeof *views, 0);
   *out_count = 0;
-  for (lua_pushnil(L); lua_next(L, pools) != 0; lua_pop(L, 1))
-    if (*out_count < count && lids_pool_view(L, -2, &views[*out_count]))
+  for (unsigned i = 1; i <= count; i++) {
+    lua_rawgeti(L, kept, (lua_Integer)i);
+    if (lids_pool_view(L, -1, &views[*out_count])) /* else it is gone, and not quite */
       (*out_count)++;
+    lua_pop(L, 1);
+  }
   return views;
 }
 

@@ -57,6 +57,7 @@ static void note_place(lua_State *L, char *place, size_t size) {
 }
 
 static struct guard *push_guard(lua_State *L, const char *maker) {
+  lids_check_not_in_finalizer(L, maker);
   struct guard *self = lua_newuserdatauv(L, sizeof *self, 0);
   *self = (struct guard){ .maker = maker };
   luaL_setmetatable(L, GUARD_TYPE);

@@ -68,6 +68,7 @@ static int push_refusal(lua_State *L, int status, const char *path) {
 
 int lids_pressure_watch(lua_State *L) {
   lua_settop(L, 1);
+  lids_check_not_in_finalizer(L, "watch_pressure");
   lids_check_options(L, 1, option_names);
   uint64_t window_ns = check_between(L, "window", IDLESCHED_S, 500 * IDLESCHED_MS,
                                      10 * IDLESCHED_S);

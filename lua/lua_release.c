@@ -12,8 +12,13 @@
 #include "lua_report.h"
 #include "lua_util.h"
 
-/* Field `pools` of the options at 1: pushes an array of the pools' cores, or nothing when
- * all are meant; then *out_count is 0 and the result NULL. */
+/* More than a process can have threads. */
+#define POOLS_MOST 100000
+
+/*
+ * Field `pools` of the options at 1, as an array of the pools' cores, or NULL when all are
+ * meant.  Pushes the array, and a table that keeps the pools: a finaliser may empty the list.
+ */
 static idlesched_pool *const *check_pools(lua_State *L, unsigned *out_count) {
   *out_count = 0;
   if (lua_isnoneornil(L, 1) || lua_getfield(L, 1, "pools") == LUA_TNIL)
@@ -23,17 +28,22 @@ static idlesched_pool *const *check_pools(lua_State *L, unsigned *out_count) {
       L, 1,
       lua_pushfstring(L, "option 'pools': a list of pools expected, got %s", luaL_typename(L, -1)));
   int list = lua_gettop(L);
-  lua_Integer count = luaL_len(L, list);
-  idlesched_pool **cores = lua_newuserdatauv(L, ((size_t)count + 1) * sizeof(idlesched_pool *), 0);
-  for (lua_Integer i = 1; i <= count; i++) {
-    lua_geti(L, list, i);
+  lua_Unsigned count = lua_rawlen(L, list);
+  if (count > POOLS_MOST)
+    luaL_argerror(L, 1,
+                  lua_pushfstring(L, "option 'pools': at most %d pools expected, got %I",
+                                  POOLS_MOST, (lua_Integer)count));
+  idlesched_pool **cores = lua_newuserdatauv(L, (count + 1) * sizeof(idlesched_pool *), 0);
+  lua_createtable(L, (int)count, 0);
+  for (lua_Unsigned i = 0; i < count; i++) {
     struct lids_pool_view view;
+    lua_rawgeti(L, list, (lua_Integer)i + 1);
     if (!lids_pool_view(L, -1, &view))
       luaL_argerror(L, 1,
-                    lua_pushfstring(L, "option 'pools': a pool expected at %I, got %s", i,
-                                    luaL_typename(L, -1)));
-    cores[i - 1] = view.core;
-    lua_pop(L, 1);
+                    lua_pushfstring(L, "option 'pools': a pool expected at %I, got %s",
+                                    (lua_Integer)i + 1, luaL_typename(L, -1)));
+    cores[i] = view.core;
+    lua_rawseti(L, -2, (lua_Integer)i + 1);
   }
   *out_count = (unsigned)count;
   return cores;

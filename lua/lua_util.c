@@ -31,6 +31,12 @@ static uint64_t to_ns(lua_Number seconds) {
   return seconds > 0 && duration_ns == 0 ? 1 : duration_ns;
 }
 
+void lids_check_not_in_finalizer(lua_State *L, const char *what) {
+  if (lua_gc(L, LUA_GCCOUNT) < 0) /* the collector answers nothing there */
+    luaL_error(L, "%s: expected outside of a finaliser: what is made in one may never be closed",
+               what);
+}
+
 uint64_t lids_check_timeout_ns(lua_State *L, int index) {
   if (lua_isnoneornil(L, index))
     return IDLESCHED_NEVER;

@@ -25,6 +25,12 @@ void lids_class(lua_State *L, const char *name, const luaL_Reg *methods,
                 const luaL_Reg *metamethods);
 
 /*
+ * Raise inside a finaliser: `what` is made there by nobody, as the state may be closing, and
+ * then calls no finaliser of what it makes.  (Known from Lua 5.4.4 on.)
+ */
+void lids_check_not_in_finalizer(lua_State *L, const char *what);
+
+/*
  * A time limit in seconds at `index`: nil or math.huge waits for ever, 0 does not
  * wait.  Negative numbers and NaN are errors.
  */

@@ -47,7 +47,7 @@ function idlesched.explain() end
 ---While the guard is held, an option of the allocator has another value: of several guards
 ---the one that was made last decides; the last one that ends puts back what was there. Raises
 ---for a name or a value that cannot be, and says why. Without mimalloc it does nothing.
----  purge_delay     ms until what is free goes back; 0: at once, -1: never
+---  purge_delay     ms until what is free goes back; 0: at once
 ---  purge_min_size  KiB, the smallest range that goes back
 ---  purge_mult      how many times the delay an arena waits
 ---The last two are left alone where the user has set them.

@@ -186,20 +186,20 @@ SPEC(the_same_value_is_written_once, "B3 an inner override that asks for the sam
 }
 
 SPEC(guards_and_overrides_share_the_delay, "B3 guards and overrides of the delay are one order") {
-  idlesched_override slow, never;
+  idlesched_override slow, slower;
   enter(&slow, "purge_delay", 5000);
   idlesched_eager_purge_enter();
   check_info(DELAY, 0, HEAP_FAKE_DELAY_DEFAULT_MS, true, 2);
-  enter(&never, "purge_delay", -1);
-  check_info(DELAY, -1, HEAP_FAKE_DELAY_DEFAULT_MS, true, 3);
+  enter(&slower, "purge_delay", 6000);
+  check_info(DELAY, 6000, HEAP_FAKE_DELAY_DEFAULT_MS, true, 3);
   idlesched_eager_purge_enter(); /* moves the nameless ones to the end */
   check_info(DELAY, 0, HEAP_FAKE_DELAY_DEFAULT_MS, true, 4);
   CHECK_EQ_INT(ids_eager_purge_holders(), 4);
   idlesched_eager_purge_leave();
   check_info(DELAY, 0, HEAP_FAKE_DELAY_DEFAULT_MS, true, 3);
   idlesched_eager_purge_leave();
-  check_info(DELAY, -1, HEAP_FAKE_DELAY_DEFAULT_MS, true, 2);
-  idlesched_override_leave(&never);
+  check_info(DELAY, 6000, HEAP_FAKE_DELAY_DEFAULT_MS, true, 2);
+  idlesched_override_leave(&slower);
   check_info(DELAY, 5000, HEAP_FAKE_DELAY_DEFAULT_MS, true, 1);
   idlesched_override_leave(&slow);
   check_info(DELAY, HEAP_FAKE_DELAY_DEFAULT_MS, HEAP_FAKE_DELAY_DEFAULT_MS, false, 0);
@@ -207,7 +207,7 @@ SPEC(guards_and_overrides_share_the_delay, "B3 guards and overrides of the delay
 
 SPEC(whatever_makes_the_delay_zero_purges_first,
      "B12 a leave that makes the delay 0 again purges first as well") {
-  idlesched_override zero, slow, slower, never;
+  idlesched_override zero, slow, slower;
   enter(&zero, "purge_delay", 0);
   CHECK_EQ_INT(heap_fake_purges_count(), 1);
   enter(&slow, "purge_delay", 500);
@@ -217,8 +217,6 @@ SPEC(whatever_makes_the_delay_zero_purges_first,
   heap_fake_diary_clear();
   idlesched_override_leave(&slow);
   CHECK_EQ_STR(heap_fake_diary(), "gps");
-  enter(&never, "purge_delay", -1); /* what is due may wait, as it says */
-  idlesched_override_leave(&never);
   CHECK_EQ_INT(heap_fake_purges_count(), 2);
   idlesched_override_leave(&zero);
   CHECK_EQ_INT(heap_fake_purges_count(), 2);
@@ -230,6 +228,14 @@ SPEC(a_leave_without_enter_aborts, "B5 a leave without its enter is an assertion
   self.generation_ = ids_fork_generation() + 1; /* as if it were a parent's */
   enter(&held, "purge_delay", 1);
   idlesched_override_leave(&self);
+}
+
+SPEC(a_second_enter_aborts,
+     "B5 an enter of what has entered is an assertion, for another option too",
+     .aborts_with = "assertion failed: option_held_locked(self) == IDS_HEAP_OPTIONS") {
+  idlesched_override self;
+  enter(&self, "purge_delay", 1);
+  enter(&self, "purge_mult", 2);
 }
 
 SPEC(a_second_leave_aborts, "B5 a second leave is an assertion",

@@ -334,6 +334,30 @@ SPEC(freed_when_no_thread_is_left,
   sim_spec_exhaust(&plan);
 }
 
+/* The purge of the last thread's exit takes long, and is past what is freed meanwhile. */
+static void freed_as_the_last_one_leaves(void *context) {
+  (void)context;
+  pass_make_pool(0, IDS_S);
+  pass_park_at((const uint64_t[]){ 0, 0, 0 });
+  pass_sleep_until(IDS_S - 1);
+  sim_heap_configure(&(struct sim_heap_config){ .purge_ns = 100 * IDS_MS });
+  pass_sleep_until(IDS_S + 50 * IDS_MS);
+  SIM_CHECK_EQUAL(sim_stats(pass_pool).exiting, sim_stats(pass_pool).threads);
+  unsigned mark = sim_heap_free(ids_heap_own());
+  ids_heap_collect();
+  idlesched_pool_freed(pass_pool);
+  pass_sleep_until(2 * IDS_S);
+  SIM_CHECK(sim_heap_is_returned(mark));
+  SIM_CHECK_EQUAL(sim_stats(pass_pool).threads, 0);
+  sim_pool_finish(pass_pool);
+}
+
+SPEC(freed_as_the_last_thread_leaves,
+     "N1 A13 what is freed while the last thread is on its way out: who freed it purges") {
+  struct sim_plan plan = { .name = "last leaves", .scenario = freed_as_the_last_one_leaves };
+  sim_spec_exhaust(&plan);
+}
+
 static void freed_and_never_released(void *context) {
   (void)context;
   idlesched_pool *pool = SIM_POOL(.workers_max = 1, .idle_release_ns = IDLESCHED_NEVER,

@@ -150,8 +150,28 @@ describe("option", function()
       check_refused("'purge_decommits': memory that was committed", "purge_decommits", 1)
     end)
 
+    it("B5 in a finaliser, as a state that closes ends nothing that is made in it", function()
+      local messages = {}
+      for _, make in ipairs {
+        function() return idlesched.option("purge_mult", 3) end,
+        function() return idlesched.eager_purge() end,
+        function() return idlesched.watch_pressure() end,
+      } do
+        local is_done
+        setmetatable({}, { __gc = function()
+          local ok, message = pcall(make)
+          is_done = true
+          table.insert(messages, ok and "made" or message)
+        end })
+        repeat collectgarbage() until is_done
+      end
+      for _, message in ipairs(messages) do
+        assert.is_truthy(message:find("expected outside of a finaliser", 1, true), message)
+      end
+    end)
+
     effect_it("B9 values out of range", function()
-      check_refused("a purge_delay from -1 to 86400000 expected, got -2", "purge_delay", -2)
+      check_refused("a purge_delay from 0 to 86400000 expected, got -1", "purge_delay", -1)
       check_refused("a purge_mult from 1 to 1000 expected, got 0", "purge_mult", 0)
       check_refused("bad argument #2", "purge_mult", 0)
     end)

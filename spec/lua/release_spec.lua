@@ -105,6 +105,19 @@ describe("release", function()
     assert.is_truthy(message:find("option 'pools': a pool expected at 2, got string", 1, true))
   end)
 
+  it("takes a list as it is, without its metamethods, and keeps its pools", function()
+    local pool = pool_of(kept, { workers = 1 })
+    local liar = setmetatable({ pool }, { __len = function() return math.maxinteger end })
+    assert.are.equal(1, idlesched.release { pools = liar }.pools)
+    liar = setmetatable({ pool }, { __len = function() return -1 end })
+    assert.are.equal(1, idlesched.release { pools = liar }.pools)
+    local list = { idlesched.pool { workers = 1 } }
+    list[1]:start_workers()
+    setmetatable({}, { __gc = function() list[1] = nil end })
+    assert.are.equal(1, idlesched.release { pools = list }.visited)
+    assert.is_nil(list[1])
+  end)
+
   it("B21 purge_all visits nobody, and reports", function()
     local pool = pool_of(kept, { workers = 1, idle_release = false })
     pool:start_workers()
@@ -169,6 +182,19 @@ describe("explain", function()
     pool:wait()
     await("it is parked", function() return pool:stats().workers.parked > 0 end)
     assert.is_truthy(idlesched.explain():find("never release: idle_release is false", 1, true))
+  end)
+
+  it("keeps the pools that it tells of, while the collector runs", function()
+    collectgarbage("generational")
+    for round = 1, 60 do
+      for i = 1, 20 do
+        local pool = idlesched.pool { workers = 1, name = "gone" .. i, idle_release = false }
+        if round % 20 == 0 then pool:start_workers() end
+      end
+      assert.are.equal("string", type(idlesched.explain()))
+    end
+    collectgarbage("incremental")
+    collectgarbage()
   end)
 
   it("N7 names who holds an option", function()
