@@ -334,22 +334,22 @@ SPEC(freed_when_no_thread_is_left,
   sim_spec_exhaust(&plan);
 }
 
-/* The purge of the last thread's exit takes long, and is past what is freed meanwhile. */
+/* The purge of the only thread's exit takes long, and is past what is freed meanwhile. */
 static void freed_as_the_last_one_leaves(void *context) {
   (void)context;
-  pass_make_pool(0, IDS_S);
-  pass_park_at((const uint64_t[]){ 0, 0, 0 });
-  pass_sleep_until(IDS_S - 1);
+  idlesched_pool *pool = SIM_POOL(.workers_max = 1, .idle_exit_ns = IDS_S);
+  sim_work(pool, 0);
+  sim_sleep_ns(950 * IDS_MS);
   sim_heap_configure(&(struct sim_heap_config){ .purge_ns = 100 * IDS_MS });
-  pass_sleep_until(IDS_S + 50 * IDS_MS);
-  SIM_CHECK_EQUAL(sim_stats(pass_pool).exiting, sim_stats(pass_pool).threads);
+  sim_sleep_ns(100 * IDS_MS);
+  SIM_CHECK_EQUAL(sim_stats(pool).exiting, 1);
   unsigned mark = sim_heap_free(ids_heap_own());
   ids_heap_collect();
-  idlesched_pool_freed(pass_pool);
-  pass_sleep_until(2 * IDS_S);
+  idlesched_pool_freed(pool);
+  sim_sleep_ns(IDS_S);
   SIM_CHECK(sim_heap_is_returned(mark));
-  SIM_CHECK_EQUAL(sim_stats(pass_pool).threads, 0);
-  sim_pool_finish(pass_pool);
+  SIM_CHECK_EQUAL(sim_stats(pool).threads, 0);
+  sim_pool_finish(pool);
 }
 
 SPEC(freed_as_the_last_thread_leaves,
