@@ -21,7 +21,7 @@ local layers = {
   { "heap" },
   { "memory" },
   { "option" },
-  { "eager_purge", "host_thread", "memory" },
+  { "eager_purge", "host_thread" },
   { "group" },
   { "pass" },
   { "visit" },
