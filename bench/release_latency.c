@@ -4,13 +4,15 @@
  *
  * Eight workers allocate and free a burst of small blocks each, 300 MiB in all, and park.
  * Then a job is submitted every 100 us, for as long as a release of those heaps takes that
- * another thread has asked for, and for as long without any.  Both in turns, in one pool.
+ * another thread has asked for; for as long without any; and for as long while that other
+ * thread only burns its CPU, which where there are two of them is most of the difference.
+ * All in turns, in one pool.
  *
  *   submit  what the call takes
  *   start   from the call to the job's first instruction
  *
- * Prints `name value unit` for the 50th and 99th percentile of both, with and without the
- * release, and the ratio of the two 99th.
+ * Prints `name value unit` for the 50th and 99th percentile of both, quiet, busy and released,
+ * and the ratios of the 99th.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -57,7 +59,8 @@ struct samples {
   uint64_t submit_ns[SAMPLES_MAX], start_ns[SAMPLES_MAX];
   unsigned count;
 };
-static struct samples quiet = { .name = "quiet" }, released = { .name = "released" };
+static struct samples quiet = { .name = "quiet" }, busy = { .name = "busy" },
+                      released = { .name = "released" };
 
 struct probe {
   uint64_t submitted_ns, started_ns;
@@ -81,27 +84,35 @@ static void sample(struct samples *self) {
     idlesched_sleep(PERIOD_NS - took_ns);
 }
 
-static bool is_released;
+static bool is_over;
 
 static void *release(void *context) {
   uint64_t *out_ns = context;
   idlesched_release_report report;
   idlesched_pool_release(pool, 10 * IDLESCHED_S, &report);
   *out_ns = report.time_ns;
-  __atomic_store_n(&is_released, true, __ATOMIC_RELEASE);
+  __atomic_store_n(&is_over, true, __ATOMIC_RELEASE);
   return NULL;
 }
 
-static uint64_t sample_during_release(void) {
+static void *burn(void *context) {
+  const uint64_t *duration_ns = context;
+  uint64_t began_ns = idlesched_now_ns();
+  while (idlesched_now_ns() < began_ns + *duration_ns)
+    continue;
+  __atomic_store_n(&is_over, true, __ATOMIC_RELEASE);
+  return NULL;
+}
+
+static void sample_beside(void *(*main)(void *context), uint64_t *duration_ns,
+                          struct samples *samples) {
   pthread_t thread;
-  uint64_t took_ns;
-  is_released = false;
-  if (pthread_create(&thread, NULL, release, &took_ns) != 0)
+  is_over = false;
+  if (pthread_create(&thread, NULL, main, duration_ns) != 0)
     abort();
-  while (!__atomic_load_n(&is_released, __ATOMIC_ACQUIRE))
-    sample(&released);
+  while (!__atomic_load_n(&is_over, __ATOMIC_ACQUIRE))
+    sample(samples);
   pthread_join(thread, NULL);
-  return took_ns;
 }
 
 static void sample_for(uint64_t duration_ns) {
@@ -132,6 +143,15 @@ static void print(struct samples *self) {
   printf("%s_start_p99 %.2f us\n", self->name, percentile_us(self->start_ns, self->count, 99));
 }
 
+static void print_ratio(const char *name, struct samples *left, struct samples *right) {
+  printf("%s_submit_p99 %.2f\n", name,
+         percentile_us(left->submit_ns, left->count, 99) /
+           percentile_us(right->submit_ns, right->count, 99));
+  printf("%s_start_p99 %.2f\n", name,
+         percentile_us(left->start_ns, left->count, 99) /
+           percentile_us(right->start_ns, right->count, 99));
+}
+
 int main(int argc, char **argv) {
   unsigned rounds_count = argc > 1 ? (unsigned)atoi(argv[1]) : 20;
   if (rounds_count == 0) {
@@ -150,18 +170,19 @@ int main(int argc, char **argv) {
   }
   uint64_t took_ns = 0;
   for (unsigned i = 0; i < rounds_count; i++) {
+    uint64_t release_ns;
     make_garbage();
-    uint64_t release_ns = sample_during_release();
+    sample_beside(release, &release_ns, &released);
     took_ns += release_ns;
     sample_for(release_ns);
+    sample_beside(burn, &release_ns, &busy);
   }
   printf("release %.1f ms\n", (double)took_ns / rounds_count / 1e6);
   print(&quiet);
+  print(&busy);
   print(&released);
-  printf("submit_p99_ratio %.2f\n", percentile_us(released.submit_ns, released.count, 99) /
-                                      percentile_us(quiet.submit_ns, quiet.count, 99));
-  printf("start_p99_ratio %.2f\n", percentile_us(released.start_ns, released.count, 99) /
-                                     percentile_us(quiet.start_ns, quiet.count, 99));
+  print_ratio("released_to_quiet", &released, &quiet);
+  print_ratio("released_to_busy", &released, &busy);
   idlesched_pool_destroy(pool);
   return 0;
 }
