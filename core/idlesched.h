@@ -522,8 +522,8 @@ IDLESCHED_API void idlesched_purge_all(idlesched_release_report *out);
  * The calling thread, a worker or not, has freed so much of what the pool's jobs allocated
  * that it should go back soon: the pool makes a pass about 0.9 s from now, or one that is due
  * sooner looks after it.  With no worker parked, the next one that parks makes it; with no
- * thread, or none that stays, the caller purges, at most once in 0.9 s.  Does nothing with idle_release_ns
- * never.  Costs a lock: for each MiB, not for each block.
+ * thread, or none that stays, the caller purges, at most once in 0.9 s.  Does nothing with
+ * idle_release_ns never.  Costs a lock: for each MiB, not for each block.
  */
 IDLESCHED_API void idlesched_pool_freed(idlesched_pool *pool);
 
