@@ -263,9 +263,13 @@ function Watcher:stats() end
 ---@field anonymous integer bytes of pages that belong to this process alone
 ---@field huge integer those of them that are huge pages
 ---@field threads integer threads of the process
----@field live integer bytes in blocks of the workers and of the module that were not freed
+---Bytes in blocks of the workers and of the module that were not freed. In the host the script's
+---own state is of the same allocator, and not counted: there it looks like free blocks.
+---@field live integer
 ---@field dead integer bytes that workers have made since their last full collection, at most
----@field releasable integer bytes that a release can give back at most: free and dead ones
+---Bytes that a release can give back at most, besides garbage of the calling state: free and
+---dead ones.
+---@field releasable integer
 ---@field heaps idlesched.HeapMemory[] the allocator of the module, and the C library's beside it
 
 ---@class idlesched.HeapMemory
