@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * heap.c - purges, one at a time: see heap.h.
+ * heap.c - purges and trims one at a time, blocks counted, forks held off: see heap.h.
  */
 #include "heap.h"
 
@@ -16,7 +16,7 @@
  * round serves all requests that were made before it began.
  *
  * Who purges makes a second round for those who asked during the first and went away
- * on that promise.  Who asks during the second waits and purges himself: so nobody
+ * on that promise.  Who asks during the second waits and purges itself: so nobody
  * purges for others without end.
  */
 static struct {

@@ -16,7 +16,7 @@
  * mimalloc lets one of them in and makes the other skip, so what the second
  * one's caller has just collected would stay.  Here, whoever asks while a purge
  * is under way makes the purging thread go round once more, and leaves; who asks
- * during that second round waits for its end, and purges himself.
+ * during that second round waits for its end, and purges itself.
  *
  * Source: experiments with mimalloc 3.6.0.  15 workers collecting and purging
  * at once left up to 136 of 278 MiB, one purge after all collects 0.5.

@@ -305,6 +305,7 @@ int idlesched_release_pools(idlesched_pool *const *pools, unsigned pools_count, 
   if (has_inherited)
     return -ESHUTDOWN;
   ids_host_thread_check_may_allocate(); /* the caller's own heap is collected as well */
+  idlesched_process_defaults();
   return ids_release_pools(pools, pools_count, default_ns(timeout_ns, RELEASE_TIMEOUT_DEFAULT_NS),
                            out);
 }

@@ -29,7 +29,9 @@ function idlesched.eager_purge() end
 ---held; the C library's heap is trimmed. Starts no thread, runs no job. In a job its own
 ---worker counts as the caller. Waits for busy workers, by default for 1 s in all.
 ---@param options? { timeout?: number|false, pools?: idlesched.Pool[] } timeout in seconds
----@return idlesched.ReleaseReport
+---@return idlesched.ReleaseReport? report
+---@return string? message
+---@return integer? errno
 function idlesched.release(options) end
 
 ---Give back what is free now in the whole process, down to the smallest range; visits no
@@ -151,7 +153,9 @@ function Pool:start_workers(count) end
 ---Release now: collects this Lua state, has every worker that has a thread tidy its
 ---heap and Lua state, and purges. Starts no thread, runs no job.
 ---@param options? { timeout?: number|false } seconds to wait for busy workers, default 1
----@return idlesched.ReleaseReport
+---@return idlesched.ReleaseReport? report
+---@return string? message
+---@return integer? errno
 function Pool:release(options) end
 
 ---One consistent snapshot.
