@@ -57,6 +57,11 @@ static inline uint64_t ids_smaller(uint64_t left, uint64_t right) {
   return left < right ? left : right;
 }
 
+/* What is left of a value, and never below 0. */
+static inline uint64_t ids_less(uint64_t value, uint64_t part) {
+  return value > part ? value - part : 0;
+}
+
 static inline uint64_t ids_earlier_ns(uint64_t left_ns, uint64_t right_ns) {
   return ids_smaller(left_ns, right_ns);
 }

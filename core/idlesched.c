@@ -305,7 +305,6 @@ int idlesched_release_pools(idlesched_pool *const *pools, unsigned pools_count, 
   if (has_inherited)
     return -ESHUTDOWN;
   ids_host_thread_check_may_allocate(); /* the caller's own heap is collected as well */
-  idlesched_process_defaults();
   return ids_release_pools(pools, pools_count, default_ns(timeout_ns, RELEASE_TIMEOUT_DEFAULT_NS),
                            out);
 }
@@ -313,7 +312,6 @@ int idlesched_release_pools(idlesched_pool *const *pools, unsigned pools_count, 
 int idlesched_release(uint64_t timeout_ns, idlesched_release_report *out) {
   idlesched_release_report ignored;
   ids_host_thread_check_may_allocate();
-  idlesched_process_defaults();
   return ids_release_all(default_ns(timeout_ns, RELEASE_TIMEOUT_DEFAULT_NS),
                          out == NULL ? &ignored : out);
 }
@@ -321,7 +319,6 @@ int idlesched_release(uint64_t timeout_ns, idlesched_release_report *out) {
 void idlesched_purge_all(idlesched_release_report *out) {
   idlesched_release_report ignored;
   ids_host_thread_check_may_allocate();
-  idlesched_process_defaults(); /* the smallest range, where there was no pool before */
   ids_release_free(out == NULL ? &ignored : out);
 }
 

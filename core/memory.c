@@ -7,14 +7,6 @@
 #include "counter.h"
 #include "heap.h"
 
-static uint64_t less(uint64_t bytes, uint64_t part_bytes) {
-  return bytes > part_bytes ? bytes - part_bytes : 0;
-}
-
-static uint64_t smaller(uint64_t left, uint64_t right) {
-  return left < right ? left : right;
-}
-
 static void add_if_owned(void *resident_bytes, const struct ids_mapping *mapping) {
   bool is_owned = mapping->is_anonymous && mapping->resident_bytes > 0 &&
                   ids_heap_ops.owns(mapping->begin, mapping->end);
@@ -27,14 +19,14 @@ static idlesched_heap_memory heap_of(const char *name, uint64_t resident_bytes,
   return (idlesched_heap_memory){ .name = name,
                                   .resident_bytes = resident_bytes,
                                   .live_bytes = live_bytes,
-                                  .free_bytes = less(resident_bytes, live_bytes) };
+                                  .free_bytes = ids_less(resident_bytes, live_bytes) };
 }
 
 /* What was trimmed is held and free in its books, and in memory is at most what is no other
  * heap's. */
 static idlesched_heap_memory c_heap(const char *name, const struct ids_c_heap *heap,
                                     uint64_t rest_bytes) {
-  return heap_of(name, smaller(heap->held_bytes, rest_bytes), heap->live_bytes);
+  return heap_of(name, ids_smaller(heap->held_bytes, rest_bytes), heap->live_bytes);
 }
 
 static int read_heaps(idlesched_memory *out) {
@@ -48,7 +40,8 @@ static int read_heaps(idlesched_memory *out) {
   int status = ids_mappings_read(add_if_owned, &resident_bytes);
   out->heaps[0] = heap_of(ids_heap_name(), resident_bytes, out->live_bytes);
   if (has_libc)
-    out->heaps[1] = c_heap(ids_heap_c_name(), &libc, less(out->anonymous_bytes, resident_bytes));
+    out->heaps[1] = c_heap(ids_heap_c_name(), &libc,
+                           ids_less(out->anonymous_bytes, resident_bytes));
   return status;
 }
 

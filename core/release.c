@@ -22,22 +22,18 @@ static void measure_before(idlesched_release_report *out) {
   memcpy(out->before, memory.heaps, sizeof out->before);
 }
 
-static uint64_t difference(uint64_t left, uint64_t right) {
-  return left > right ? left - right : 0;
-}
-
 static void measure_after(idlesched_release_report *out) {
   idlesched_memory memory;
   (void)ids_memory_read(&memory);
   out->anonymous_after_bytes = memory.anonymous_bytes;
-  out->returned_bytes = difference(out->anonymous_before_bytes, out->anonymous_after_bytes);
+  out->returned_bytes = ids_less(out->anonymous_before_bytes, out->anonymous_after_bytes);
   memcpy(out->after, memory.heaps, sizeof out->after);
   for (unsigned i = 0; i < IDLESCHED_HEAPS_MAX; i++) {
     out->kept_live_bytes += out->after[i].live_bytes;
     out->kept_free_bytes += out->after[i].free_bytes;
   }
-  out->kept_other_bytes = difference(out->anonymous_after_bytes,
-                                     out->kept_live_bytes + out->kept_free_bytes);
+  out->kept_other_bytes = ids_less(out->anonymous_after_bytes,
+                                   out->kept_live_bytes + out->kept_free_bytes);
 }
 
 /* ------------------------------------------------------------------- purge */
@@ -97,11 +93,16 @@ static void visit(struct ids_pools_walk *walk, uint64_t deadline_ns,
 
 /* ---------------------------------------------------------------- releases */
 
-static int release(struct ids_pools_walk walk, uint64_t timeout_ns, idlesched_release_report *out) {
+/* Without a walk nobody is visited, and no other thread's heap is touched. */
+static int release(struct ids_pools_walk *walk, uint64_t timeout_ns,
+                   idlesched_release_report *out) {
   uint64_t began_ns = ids_now_ns();
+  ids_options_set_defaults(); /* the smallest range, where there was no pool before */
   measure_before(out);
-  visit(&walk, ids_after_ns(began_ns, timeout_ns), out);
-  ids_host_threads_give_up(ids_now_ns(), 0);
+  if (walk != NULL) {
+    visit(walk, ids_after_ns(began_ns, timeout_ns), out);
+    ids_host_threads_give_up(ids_now_ns(), 0);
+  }
   purge_all(out);
   measure_after(out);
   out->time_ns = ids_now_ns() - began_ns;
@@ -109,21 +110,17 @@ static int release(struct ids_pools_walk walk, uint64_t timeout_ns, idlesched_re
 }
 
 int ids_release_all(uint64_t timeout_ns, idlesched_release_report *out) {
-  return release((struct ids_pools_walk){ .is_for_all = true }, timeout_ns, out);
+  return release(&(struct ids_pools_walk){ .is_for_all = true }, timeout_ns, out);
 }
 
 int ids_release_pools(struct idlesched_pool *const *pools, unsigned pools_count,
                       uint64_t timeout_ns, idlesched_release_report *out) {
-  return release((struct ids_pools_walk){ .pools = pools, .pools_count = pools_count }, timeout_ns,
+  return release(&(struct ids_pools_walk){ .pools = pools, .pools_count = pools_count }, timeout_ns,
                  out);
 }
 
 void ids_release_free(idlesched_release_report *out) {
-  uint64_t began_ns = ids_now_ns();
-  measure_before(out);
-  purge_all(out);
-  measure_after(out);
-  out->time_ns = ids_now_ns() - began_ns;
+  (void)release(NULL, 0, out);
 }
 
 void ids_release_thread(void) {
