@@ -10,6 +10,7 @@
 #include <lauxlib.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "idlesched.h"
 #include "lua_pool.h"
@@ -152,7 +153,7 @@ static void explain_options(struct text *self) {
   idlesched_option_info option;
   for (unsigned i = 0; idlesched_option_read(i, &option) == 0; i++) {
     explain_option(self, &option);
-    if (i == 0 && option.put_back < 0)
+    if (strcmp(option.name, "purge_delay") == 0 && option.put_back < 0)
       REASON(self, "purging is switched off: %s is %" PRId64 " by the user's own setting\n",
              option.name, option.put_back);
   }

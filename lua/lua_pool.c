@@ -60,11 +60,6 @@ static void open_pools(lua_State *L) {
 static const char *const option_names[] = { "name",      "workers",   "idle_release",
                                             "idle_exit", "dedicated", NULL };
 
-/* What 0 seconds mean here is not what 0 means in a C configuration. */
-static uint64_t at_once(uint64_t duration_ns) {
-  return duration_ns == 0 ? IDLESCHED_AT_ONCE : duration_ns;
-}
-
 /* package[name] of this state, as a string; pushed. */
 static const char *push_search_path(lua_State *L, const char *name) {
   luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
@@ -87,8 +82,8 @@ int lids_pool_new(lua_State *L) {
   idlesched_pool_config config = {
     .workers_max = (unsigned)lids_option_integer(L, 1, "workers", idlesched_cpus(), 1,
                                                  LIDS_WORKERS_MOST),
-    .idle_release_ns = at_once(lids_option_duration_ns(L, 1, "idle_release", 100 * IDLESCHED_MS)),
-    .idle_exit_ns = at_once(lids_option_duration_ns(L, 1, "idle_exit", 10 * IDLESCHED_S)),
+    .idle_release_ns = lids_option_duration_ns(L, 1, "idle_release", 100 * IDLESCHED_MS),
+    .idle_exit_ns = lids_option_duration_ns(L, 1, "idle_exit", 10 * IDLESCHED_S),
     .name = lids_option_string(L, 1, "name", "pool"),
     .is_dedicated = lids_option_boolean(L, 1, "dedicated", false),
   };
@@ -145,15 +140,12 @@ static int pool_release(lua_State *L) {
   static const char *const names[] = { "timeout", NULL };
   struct pool *self = check_pool(L);
   lids_check_options(L, 2, names);
-  uint64_t timeout_ns = at_once(lids_option_duration_ns(L, 2, "timeout", IDLESCHED_S));
+  uint64_t timeout_ns = lids_option_duration_ns(L, 2, "timeout", IDLESCHED_S);
   lids_collect_fully(L);
 
   idlesched_release_report report;
   int status = idlesched_pool_release(self->jobs.core, timeout_ns, &report);
-  if (status != 0 && status != -ETIMEDOUT)
-    return lids_push_status(L, status);
-  lids_report_push(L, &report, status);
-  return 1;
+  return lids_report_push(L, &report, status);
 }
 
 /* ----------------------------------------------------------------- numbers */
@@ -292,7 +284,7 @@ static int pool_close(lua_State *L) {
   if (!drains && strcmp(mode, "cancel") != 0)
     luaL_argerror(
       L, 2, lua_pushfstring(L, "option 'mode': 'drain' or 'cancel' expected, got '%s'", mode));
-  uint64_t timeout_ns = at_once(lids_option_duration_ns(L, 2, "timeout", 2 * IDLESCHED_S));
+  uint64_t timeout_ns = lids_option_duration_ns(L, 2, "timeout", 2 * IDLESCHED_S);
   int status = idlesched_pool_close(
     self->jobs.core, drains ? IDLESCHED_CLOSE_DRAIN : IDLESCHED_CLOSE_CANCEL, timeout_ns, NULL);
   lids_warnings_say(&self->home->warnings, L, self->home->pool_name);

@@ -29,11 +29,6 @@ static const char *const option_names[] = {
   "stall", "window", "cooldown", "timeout", "path", NULL
 };
 
-/* What 0 seconds mean here is not what 0 means in a C configuration. */
-static uint64_t at_once(uint64_t duration_ns) {
-  return duration_ns == 0 ? IDLESCHED_AT_ONCE : duration_ns;
-}
-
 /* A duration within limits, where for ever is not one of them. */
 static uint64_t check_between(lua_State *L, const char *name, uint64_t absent_ns, uint64_t least_ns,
                               uint64_t most_ns) {
@@ -75,8 +70,8 @@ int lids_pressure_watch(lua_State *L) {
   const idlesched_pressure_config config = {
     .window_ns = window_ns,
     .stall_ns = check_between(L, "stall", window_ns / 10, IDLESCHED_US, window_ns),
-    .cooldown_ns = at_once(lids_option_duration_ns(L, 1, "cooldown", 10 * IDLESCHED_S)),
-    .timeout_ns = at_once(lids_option_duration_ns(L, 1, "timeout", IDLESCHED_S)),
+    .cooldown_ns = lids_option_duration_ns(L, 1, "cooldown", 10 * IDLESCHED_S),
+    .timeout_ns = lids_option_duration_ns(L, 1, "timeout", IDLESCHED_S),
     .path = lids_option_string(L, 1, "path", NULL),
   };
   struct watcher *self = lua_newuserdatauv(L, sizeof *self, 0);

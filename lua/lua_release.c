@@ -4,7 +4,6 @@
  */
 #include "lua_release.h"
 
-#include <errno.h>
 #include <lauxlib.h>
 
 #include "idlesched.h"
@@ -53,8 +52,6 @@ int lids_release(lua_State *L) {
   static const char *const names[] = { "timeout", "pools", NULL };
   lids_check_options(L, 1, names);
   uint64_t timeout_ns = lids_option_duration_ns(L, 1, "timeout", IDLESCHED_S);
-  if (timeout_ns == 0)
-    timeout_ns = IDLESCHED_AT_ONCE;
   unsigned count;
   idlesched_pool *const *pools = check_pools(L, &count);
   lids_collect_fully(L);
@@ -62,16 +59,12 @@ int lids_release(lua_State *L) {
   idlesched_release_report report;
   int status = pools == NULL ? idlesched_release(timeout_ns, &report)
                              : idlesched_release_pools(pools, count, timeout_ns, &report);
-  if (status != 0 && status != -ETIMEDOUT)
-    return lids_push_status(L, status);
-  lids_report_push(L, &report, status);
-  return 1;
+  return lids_report_push(L, &report, status);
 }
 
 int lids_purge_all(lua_State *L) {
   idlesched_release_report report;
   lids_collect_fully(L);
   idlesched_purge_all(&report);
-  lids_report_push(L, &report, 0);
-  return 1;
+  return lids_report_push(L, &report, 0);
 }

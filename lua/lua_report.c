@@ -4,6 +4,8 @@
  */
 #include "lua_report.h"
 
+#include <errno.h>
+
 #include "lua_util.h"
 
 void lids_collect_fully(lua_State *L) {
@@ -15,17 +17,13 @@ void lids_collect_fully(lua_State *L) {
   } while (after < before);
 }
 
-static void set_count(lua_State *L, const char *name, unsigned count) {
-  lids_set_integer(L, name, count);
-}
-
 static void set_workers(lua_State *L, const idlesched_release_report *report) {
-  set_count(L, "pools", report->pools_count);
-  set_count(L, "visited", report->visited_count);
-  set_count(L, "missed", report->missed_count);
-  set_count(L, "missed_running", report->missed_running_count);
-  set_count(L, "missed_starting", report->missed_starting_count);
-  set_count(L, "missed_exiting", report->missed_exiting_count);
+  lids_set_integer(L, "pools", report->pools_count);
+  lids_set_integer(L, "visited", report->visited_count);
+  lids_set_integer(L, "missed", report->missed_count);
+  lids_set_integer(L, "missed_running", report->missed_running_count);
+  lids_set_integer(L, "missed_starting", report->missed_starting_count);
+  lids_set_integer(L, "missed_exiting", report->missed_exiting_count);
 }
 
 /* The field `kept`: why the rest is still there. */
@@ -53,8 +51,10 @@ static void set_heaps(lua_State *L, const idlesched_release_report *report) {
   lua_setfield(L, -2, "heaps");
 }
 
-void lids_report_push(lua_State *L, const idlesched_release_report *report, int status) {
-  lua_createtable(L, 0, 18);
+int lids_report_push(lua_State *L, const idlesched_release_report *report, int status) {
+  if (status != 0 && status != -ETIMEDOUT)
+    return lids_push_status(L, status);
+  lua_createtable(L, 0, 16);
   set_workers(L, report);
   lids_set_integer(L, "before", report->anonymous_before_bytes);
   lids_set_integer(L, "after", report->anonymous_after_bytes);
@@ -71,4 +71,5 @@ void lids_report_push(lua_State *L, const idlesched_release_report *report, int 
   lua_setfield(L, -2, "complete");
   lua_pushstring(L, idlesched_allocator());
   lua_setfield(L, -2, "allocator");
+  return 1;
 }

@@ -9,8 +9,9 @@
 
 #include "idlesched.h"
 
-/* Push the report; `status` is that of the release. */
-void lids_report_push(lua_State *L, const idlesched_release_report *report, int status);
+/* Push the report, or what lids_push_status() does where nothing was done; `status` is that of
+ * the release.  How many values that are. */
+int lids_report_push(lua_State *L, const idlesched_release_report *report, int status);
 
 /*
  * What a release begins with: a full collection of the calling state, repeated until its

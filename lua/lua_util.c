@@ -163,6 +163,8 @@ uint64_t lids_option_duration_ns(lua_State *L, int index, const char *name, uint
     duration_ns = IDLESCHED_NEVER;
   } else if (type == LUA_TNUMBER && lua_tonumber(L, -1) >= 0) {
     duration_ns = to_ns(lua_tonumber(L, -1));
+    if (duration_ns == 0)
+      duration_ns = IDLESCHED_AT_ONCE;
   } else if (type != LUA_TNIL) {
     option_error(L, index, name, "seconds (0 or more) or false");
   }

@@ -41,7 +41,8 @@ uint64_t lids_check_timeout_ns(lua_State *L, int index);
  * `names` raises, with the nearest name as a suggestion.
  */
 void lids_check_options(lua_State *L, int index, const char *const *names);
-/* Field `name` as a duration: seconds, or false for never; 0 stays 0. */
+/* Field `name` as a duration: seconds, or false for never; 0 is at once, which in a C
+ * configuration it is not. */
 uint64_t lids_option_duration_ns(lua_State *L, int index, const char *name, uint64_t absent_ns);
 /* Field `name` as a whole number within the limits. */
 lua_Integer lids_option_integer(lua_State *L, int index, const char *name, lua_Integer absent,
