@@ -93,25 +93,7 @@ static struct bench bench = {
 
 /* ----------------------------------------------------------------- the cell */
 
-/* Both readings, above what they were before the blocks. */
-struct level {
-  double resident_mib, charged_mib;
-};
-
-static struct level start;
-
-static struct level level_now(void) {
-  return (struct level){ bench_resident_mib() - start.resident_mib,
-                         bench_charged_mib() - start.charged_mib };
-}
-
-static void tell_level(const char *name, struct level level) {
-  char text[64];
-  snprintf(text, sizeof text, "%s_mib", name);
-  bench_tell(text, level.resident_mib);
-  snprintf(text, sizeof text, "charged_%s_mib", name);
-  bench_tell(text, level.charged_mib);
-}
+static struct bench_level start; /* before the blocks */
 
 static void pass(enum arm arm, idlesched_pool *pool) {
   if (arm == COLLECT || arm == COLLECT_PURGE_ALL)
@@ -119,7 +101,7 @@ static void pass(enum arm arm, idlesched_pool *pool) {
   if (arm == RELEASE)
     MUST(idlesched_pool_release(pool, 0, NULL));
   if (arm == PURGE_ALL || arm == COLLECT_PURGE_ALL)
-    bench_purge_all();
+    idlesched_purge_all(NULL);
 }
 
 /* The CPU of unmapping so much, in ms. */
@@ -148,15 +130,15 @@ static void compare_with_unmap(double returned_mib, double pass_cpu_ms) {
 }
 
 static void hold(void) {
-  struct level most = level_now(), now = most;
+  struct bench_level most = bench_level_above(start), now = most;
   for (uint64_t since_ns = idlesched_now_ns(), second = 1; second <= hold_s; second++) {
     bench_sleep_until(since_ns + second * IDLESCHED_S);
-    now = level_now();
+    now = bench_level_above(start);
     most.resident_mib = fmax(most.resident_mib, now.resident_mib);
     most.charged_mib = fmax(most.charged_mib, now.charged_mib);
   }
-  tell_level("held", now);
-  tell_level("held_max", most);
+  bench_tell_level("held", now);
+  bench_tell_level("held_max", most);
 }
 
 static void run_cell(enum arm arm) {
@@ -167,11 +149,11 @@ static void run_cell(enum arm arm) {
   if (has_pool)
     MUST(idlesched_pool_create(&pool, &(idlesched_pool_config){ .workers_max = 1 }));
   bench_tell("start_mib", bench_resident_mib()); /* the first line makes stdout's buffer */
-  start = level_now();
+  start = bench_level_above(start);
 
   struct bench_blocks *blocks = bench_blocks_make(mib);
-  struct level peak = level_now();
-  tell_level("peak", peak);
+  struct bench_level peak = bench_level_above(start);
+  bench_tell_level("peak", peak);
   struct bench_cost began = bench_cost_now();
   blocks = bench_blocks_thin_out(blocks, 1);
   bench_tell_cost("free", &began);
@@ -180,8 +162,8 @@ static void run_cell(enum arm arm) {
   pass(arm, pool);
   double pass_cpu_ms = (double)(bench_cost_now().cpu_ns - began.cpu_ns) / 1e6;
   bench_tell_cost("pass", &began);
-  struct level left = level_now();
-  tell_level("left", left);
+  struct bench_level left = bench_level_above(start);
+  bench_tell_level("left", left);
   hold();
   if (!bench_blocks_are_intact(blocks))
     bench_fail("arm %s: a block that lives is not what it was", arms[arm].name);

@@ -226,14 +226,10 @@ static unsigned count_mappings(void) {
 
 /* ----------------------------------------------------------------- the cell */
 
-static double start_mib, charged_start_mib;
+static struct bench_level start; /* before the blocks */
 
 static void tell_level(const char *name) {
-  char text[64];
-  snprintf(text, sizeof text, "%s_mib", name);
-  bench_tell(text, bench_resident_mib() - start_mib);
-  snprintf(text, sizeof text, "charged_%s_mib", name);
-  bench_tell(text, bench_charged_mib() - charged_start_mib);
+  bench_tell_level(name, bench_level_above(start));
 }
 
 static struct bench_blocks *make_blocks(const char *prefix) {
@@ -265,8 +261,7 @@ static void run_cell(enum arm arm) {
   MUST(idlesched_pool_create(&pool, &(idlesched_pool_config){ .workers_max = 1 }));
   bench_tell("start_mib", bench_resident_mib()); /* the first line makes stdout's buffer */
   memset(smaps, 0, sizeof smaps);                /* resident from now on */
-  start_mib = bench_resident_mib();
-  charged_start_mib = bench_charged_mib();
+  start = bench_level_above(start);
 
   struct bench_blocks *blocks = make_blocks("make");
   tell_level("peak");

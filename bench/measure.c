@@ -114,6 +114,19 @@ static double ms_of(struct timeval time) {
   return (double)time.tv_sec * 1e3 + (double)time.tv_usec / 1e3;
 }
 
+struct bench_level bench_level_above(struct bench_level start) {
+  return (struct bench_level){ bench_resident_mib() - start.resident_mib,
+                               bench_charged_mib() - start.charged_mib };
+}
+
+void bench_tell_level(const char *name, struct bench_level level) {
+  char text[64];
+  snprintf(text, sizeof text, "%s_mib", name);
+  bench_tell(text, level.resident_mib);
+  snprintf(text, sizeof text, "charged_%s_mib", name);
+  bench_tell(text, level.charged_mib);
+}
+
 struct bench_cost bench_cost_now(void) {
   struct rusage usage;
   getrusage(RUSAGE_SELF, &usage);
@@ -181,10 +194,6 @@ void bench_set_purge_range_kib(unsigned kib) {
   (void)kib;
 }
 #endif
-
-void bench_purge_all(void) {
-  idlesched_purge_all(NULL);
-}
 
 /* ------------------------------------------------------------------ blocks */
 

@@ -32,6 +32,14 @@ double bench_resident_mib_of(int process_id);
  * without one.  Also pages that are not mapped any more and yet not free. */
 double bench_charged_mib(void);
 
+/* Resident, and as charged: above another such level, which is all 0 at first. */
+struct bench_level {
+  double resident_mib, charged_mib;
+};
+struct bench_level bench_level_above(struct bench_level start);
+/* Tell it as NAME_mib and charged_NAME_mib. */
+void bench_tell_level(const char *name, struct bench_level level);
+
 /* What the process has used so far: its threads, not its children. */
 struct bench_cost {
   uint64_t wall_ns, cpu_ns;
@@ -53,8 +61,6 @@ uint64_t bench_random(uint64_t *state);
 bool bench_has_mimalloc(void);
 /* mimalloc's own forced collection on the calling thread.  Does nothing without it. */
 void bench_collect_by_force(void);
-/* idlesched_purge_all(), where the library has it already. */
-void bench_purge_all(void);
 /* The smallest range that mimalloc purges, from now on, whoever has set it before. */
 void bench_set_purge_range_kib(unsigned kib);
 

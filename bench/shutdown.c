@@ -426,7 +426,7 @@ static void span(const struct remedy *remedy, idlesched_pool *pool) {
     idlesched_eager_purge_leave();
   set_range(remedy, FINE_RANGE_KIB);
   if (remedy->has_release)
-    bench_purge_all();
+    idlesched_purge_all(NULL);
   if (remedy->has_collect)
     bench_collect_by_force();
   set_range(remedy, COARSE_RANGE_KIB);

@@ -13,21 +13,9 @@
 #include <sys/mman.h>
 
 #include "memory.h"
-#include "pool_kit.h"
+#include "rss_kit.h"
 
-#define KIB UINT64_C(1024)
-#define MIB (1024 * KIB)
 #define BURST (64 * MIB)
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-static const bool is_sanitized = true;
-#else
-static const bool is_sanitized = false;
-#endif
-
-__attribute__((constructor)) static void set_process_defaults(void) {
-  idlesched_process_defaults();
-}
 
 static idlesched_memory memory_now(void) {
   idlesched_memory memory;
@@ -35,20 +23,8 @@ static idlesched_memory memory_now(void) {
   return memory;
 }
 
-static void need_figures(void) {
-  idlesched_memory memory;
-  if (is_sanitized)
-    SKIP("a sanitizer's allocator keeps freed memory: no figures");
-  if (idlesched_memory_read(&memory) != 0)
-    SKIP("this system does not tell how much memory a process has");
-}
-
-static bool is_system_allocator(void) {
-  return ids_heap_ops.owns == NULL;
-}
-
 static void need_both_heaps(void) {
-  need_figures();
+  need_kernel_figures();
   if (is_system_allocator())
     SKIP("this build has one heap: %s", idlesched_allocator());
   if (memory_now().heaps[1].name == NULL)
@@ -145,7 +121,7 @@ SPEC(an_arena_with_nothing_live_is_ours, "B30 what is free is told also where no
 }
 
 SPEC(the_system_allocators_heap_is_told, "A16 with the system allocator its heap is told, alone") {
-  need_figures();
+  need_kernel_figures();
   if (!is_system_allocator())
     SKIP("this build's allocator is another: %s", idlesched_allocator());
   struct ids_c_heap heap;
@@ -181,14 +157,10 @@ static void burst_of_malloc(void *context) {
   CHECK_GT_U64(peak_bytes, BURST);
 }
 
-static uint64_t anonymous_bytes(void) {
-  return memory_now().anonymous_bytes;
-}
-
 SPEC(bursts_of_malloc_come_back,
      "N9 what native code has freed to the C library is back after the pass, each time",
      .limit_s = 60) {
-  need_figures();
+  need_kernel_figures();
   struct ids_c_heap heap;
   if (!ids_heap_ops.c_heap(&heap))
     SKIP("there is no heap of the C library's, or it tells nothing");
@@ -212,7 +184,7 @@ SPEC(bursts_of_malloc_come_back,
 /* Without this one the other could pass on a C library that keeps nothing. */
 SPEC(bursts_of_malloc_stay_without_a_pass,
      "N9 with idle_release never a burst of malloc stays until something trims") {
-  need_figures();
+  need_kernel_figures();
   struct ids_c_heap heap;
   if (!ids_heap_ops.c_heap(&heap))
     SKIP("there is no heap of the C library's, or it tells nothing");

@@ -24,14 +24,10 @@ describe("memory", function()
   end
 
   local function run(program, script)
-    local result = support.run_well(program.path, { script = prelude .. script })
-    return support.numbers_in(result.out)
+    return support.numbers_of(program, prelude .. script)
   end
 
-  local function check_at_most(limit, bytes, what)
-    assert.is_true(bytes <= limit, ("%s: %.2f MB, the limit is %.2f"):format(what, bytes / 1e6,
-      limit / 1e6))
-  end
+  local check_at_most = support.check_at_most
 
   for _, program in ipairs(support.programs) do
     describe("under " .. program.name, function()

@@ -5,6 +5,7 @@
 
 local here = debug.getinfo(1, "S").source:match("^@(.*/)") or ""
 local support = dofile(here .. "support.lua")
+local names_of, check_raises = support.names_of, support.check_raises
 local idlesched = require("idlesched")
 
 local types = assert(support.read(here .. "../../lua/library/idlesched.d.lua"))
@@ -29,22 +30,8 @@ local function fields_in_types(class)
   return names, body
 end
 
-local function names_of(object)
-  local names = {}
-  for name in pairs(object) do
-    names[name] = true
-  end
-  return names
-end
-
 local function methods_of(object)
   return names_of(debug.getmetatable(object).__index)
-end
-
-local function check_raises(message, fn, ...)
-  local ok, err = pcall(fn, ...)
-  assert.is_false(ok)
-  assert.is_truthy(tostring(err):find(message, 1, true), ("%q is not in %q"):format(message, err))
 end
 
 describe("module", function()

@@ -8,6 +8,7 @@
 
 local here = debug.getinfo(1, "S").source:match("^@(.*/)") or ""
 local support = dofile(here .. "support.lua")
+local names_of, check_raises = support.names_of, support.check_raises
 local idlesched = require("idlesched")
 
 local types = assert(support.read(here .. "../../lua/library/idlesched.d.lua"))
@@ -24,20 +25,6 @@ end
 local function set_total(path, total_us)
   local file <close> = assert(io.open(path, "r+b"))
   assert(file:write(text_of(total_us)))
-end
-
-local function check_raises(message, fn, ...)
-  local ok, err = pcall(fn, ...)
-  assert.is_false(ok)
-  assert.is_truthy(tostring(err):find(message, 1, true), ("%q is not in %q"):format(message, err))
-end
-
-local function names_of(object)
-  local names = {}
-  for name in pairs(object) do
-    names[name] = true
-  end
-  return names
 end
 
 local function names_in_types(pattern)

@@ -62,14 +62,10 @@ describe("resident memory", function()
   end
 
   local function run(program, script)
-    local result = support.run_well(program.path, { script = prelude .. script })
-    return support.numbers_in(result.out)
+    return support.numbers_of(program, prelude .. script)
   end
 
-  local function check_at_most(limit, bytes, what)
-    assert.is_true(bytes <= limit, ("%s: %.2f MiB, the limit is %.2f"):format(what, bytes / mib,
-      limit / mib))
-  end
+  local check_at_most = support.check_at_most
 
   for _, program in ipairs(support.programs) do
     it("A1 is that of the workers' states after a release, under " .. program.name, function()

@@ -343,4 +343,34 @@ function support.numbers_in(text)
   return numbers
 end
 
+-- What a script prints of itself, run in a process of its own.
+function support.numbers_of(program, script)
+  return support.numbers_in(support.run_well(program.path, { script = script }).out)
+end
+
+------------------------------------------------------------------------- checking
+
+function support.check_at_most(limit, bytes, what)
+  local is_within = bytes <= limit -- false for what is no number at all
+  if not is_within then
+    error(("%s: %.2f MB, the limit is %.2f"):format(what, bytes / 1e6, limit / 1e6), 2)
+  end
+end
+
+-- The function raises, and says so.
+function support.check_raises(message, fn, ...)
+  local ok, err = pcall(fn, ...)
+  if ok or not tostring(err):find(message, 1, true) then
+    error(("%q is not in %q"):format(message, ok and "what was returned" or tostring(err)), 2)
+  end
+end
+
+function support.names_of(object)
+  local names = {}
+  for name in pairs(object) do
+    names[name] = true
+  end
+  return names
+end
+
 return support
