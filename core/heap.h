@@ -131,7 +131,7 @@ void ids_heap_trim_c(bool always);
 
 /* ------------------------------------------------------------ the C library's heap */
 
-/* heap_libc.c: what the allocators' files make those three operations of. */
+/* heap_libc.c: what the allocators' files make c_heap and c_trim of, and its name. */
 void ids_libc_name(char *text, size_t size);
 bool ids_libc_heap(struct ids_c_heap *out);
 void ids_libc_trim(void);

@@ -143,9 +143,10 @@ typedef struct idlesched_memory {
 } idlesched_memory;
 
 /*
- * 0, or -ENOTSUP or another -errno where the system does not tell (it needs /proc/self/smaps,
- * Linux 4.14), and then 0 for what it does not.  Costs 0.1..1 ms, more in a process with many
- * mappings: the kernel walks its page tables twice, and the C library locks each of its arenas.
+ * 0, or -ENOTSUP or another -errno where the system does not tell (it needs
+ * /proc/self/smaps_rollup, Linux 4.14, and for the allocator's part /proc/self/smaps), and
+ * then 0 for what it does not.  Costs 0.1..1 ms, more in a process with many mappings: the
+ * kernel walks its page tables twice, and the C library locks each of its arenas.
  */
 IDLESCHED_API int idlesched_memory_read(idlesched_memory *out);
 
@@ -295,7 +296,7 @@ typedef struct idlesched_option_info {
   int64_t least, most;    /* that an override may ask for */
   bool is_overridden;     /* a value of a holder's is in force */
   unsigned holders_count; /* also those that left the option alone, by its rule */
-  /* The latest of them; the first one's value is the one in force. */
+  /* The latest of them first, whose value is in force if is_overridden. */
   idlesched_option_holder holders[IDLESCHED_HOLDERS_MAX];
 } idlesched_option_info;
 
@@ -461,7 +462,7 @@ typedef struct idlesched_release_report {
   unsigned pools_count;
   unsigned visited_count;          /* workers that have released */
   unsigned missed_count;           /* workers that have not; they release when next parked: */
-  unsigned missed_running_count;   /* they ran a job or a hook all the time, */
+  unsigned missed_running_count;   /* they ran a job or a hook, or were not awake in time, */
   unsigned missed_starting_count;  /* or their thread was starting, */
   unsigned missed_exiting_count;   /* or ending */
   uint64_t anonymous_before_bytes; /* as idlesched_memory_read() tells; 0 where it does not */
@@ -490,7 +491,8 @@ typedef struct idlesched_release_report {
  *
  *   -ETIMEDOUT  some workers were missed; the others, and the caller, have
  *               released
- *   -EDEADLK    called from a job of this pool
+ *   -EDEADLK    called from a job or a hook of this pool: nothing was done
+ *   -ESHUTDOWN  the pool is a parent process's: nothing was done
  */
 IDLESCHED_API int idlesched_pool_release(idlesched_pool *pool, uint64_t timeout_ns,
                                          idlesched_release_report *out);
@@ -504,7 +506,7 @@ IDLESCHED_API int idlesched_pool_release(idlesched_pool *pool, uint64_t timeout_
  * Pools may be made and destroyed meanwhile: a new one is not visited, and a destroyed one is
  * not waited for any longer.  Threads that a destroy has left behind still count.
  *
- *   -ETIMEDOUT  as above
+ *   -ETIMEDOUT  as above; there is no -EDEADLK
  *   -ESHUTDOWN  one of the list is a parent process's: nothing was done
  */
 IDLESCHED_API int idlesched_release(uint64_t timeout_ns, idlesched_release_report *out);

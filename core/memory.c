@@ -22,8 +22,8 @@ static idlesched_heap_memory heap_of(const char *name, uint64_t resident_bytes,
                                   .free_bytes = ids_less(resident_bytes, live_bytes) };
 }
 
-/* What was trimmed is held and free in its books, and in memory is at most what is no other
- * heap's. */
+/* In its books what was trimmed is still held, and free.  So it is taken to have in memory no
+ * more than the other heap leaves of the anonymous pages. */
 static idlesched_heap_memory c_heap(const char *name, const struct ids_c_heap *heap,
                                     uint64_t rest_bytes) {
   return heap_of(name, ids_smaller(heap->held_bytes, rest_bytes), heap->live_bytes);

@@ -39,8 +39,8 @@ void ids_pools_leave(struct ids_pools_entry *self);
 
 /* What to go over. */
 struct ids_pools_walk {
-  uint64_t round; /* pools that were there when it began */
-  /* And of them all, or those in this list, where each may be named more than once. */
+  uint64_t round; /* its number: it goes over pools that entered before this round began */
+  /* Of these all, or only those in a list, which may name one more than once. */
   bool is_for_all;
   unsigned pools_count;
   struct idlesched_pool *const *pools;

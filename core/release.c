@@ -87,7 +87,7 @@ static void visit(struct ids_pools_walk *walk, uint64_t deadline_ns,
   out->missed_exiting_count = visit.missed_exiting_count;
   out->missed_count = out->missed_running_count + out->missed_starting_count +
                       out->missed_exiting_count;
-  /* Whose pool has gone meanwhile has left. */
+  /* A worker whose pool was destroyed meanwhile has left, so it is not missed. */
   out->visited_count = visit.asked_count - out->missed_count;
 }
 

@@ -11,7 +11,7 @@
 #include "lua_report.h"
 #include "lua_util.h"
 
-/* More than a process can have threads. */
+/* More are a mistake; for each pool of the process the list is searched from its begin. */
 #define POOLS_MOST 100000
 
 /*

@@ -52,7 +52,7 @@ function idlesched.explain() end
 ---  purge_delay     ms until what is free goes back; 0: at once
 ---  purge_min_size  KiB, the smallest range that goes back
 ---  purge_mult      how many times the delay an arena waits
----The last two are left alone where the user has set them.
+---The last two are left alone where the user has set them, the first where it is 0 or below.
 ---@param name "purge_delay"|"purge_min_size"|"purge_mult"
 ---@param value integer
 ---@return idlesched.Guard
@@ -296,12 +296,12 @@ function Watcher:stats() end
 ---@field pools integer pools that were looked at
 ---@field visited integer workers that have released
 ---@field missed integer workers that have not; they release when next parked:
----@field missed_running integer they ran a job,
+---@field missed_running integer they ran a job, or tidied up, or were not awake in time,
 ---@field missed_starting integer or their thread was starting
 ---@field missed_exiting integer or ending
----@field kept idlesched.Kept why the rest is still there; the three add up to `after`
+---@field kept idlesched.Kept why the rest is still there; the three are `after`, as far as is known
 ---@field heaps idlesched.HeapReport[] the allocator, then the C library's beside it
----@field purge_delay integer ms, without guards; 0 or below is the user's own will
+---@field purge_delay integer ms, without guards; 0 or below: the user's will; 0 without mimalloc
 ---@field lifted_guards boolean overrides were put aside for the purge, and are back
 ---@field complete boolean whether none was missed
 ---@field time number seconds that the call took
