@@ -3,7 +3,7 @@
  * plat_types_posix.h - what the platform's objects are made of on POSIX.
  *
  * The types are complete so that they can be members: no heap object for each
- * mutex.  Only plat_posix.c looks inside.
+ * mutex.  Only the files plat_X.c look inside.
  */
 #ifndef IDS_PLAT_TYPES_POSIX_H
 #define IDS_PLAT_TYPES_POSIX_H

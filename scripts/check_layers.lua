@@ -41,7 +41,8 @@ local simulated_types = "sim/plat_types_sim.h"
 local public_headers = { ["idlesched.h"] = true, ["idlesched_version.h"] = true }
 local public_from = "failure"
 
--- A module is its header and one file, or one for each system: plat_posix.c, heap_system.c.
+-- A module is its header and its file, or files, one for each part or system: plat_facts.c,
+-- heap_system.c.
 -- These two are where the machine is: the others see of it what the language has.
 local reaches_the_system = { plat = true, heap = true }
 local language_headers = {
