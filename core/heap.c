@@ -29,6 +29,8 @@ static struct {
   uint64_t served_count;  /* L  requests that a finished round has served */
   uint64_t rounds_count;  /* L */
   uint64_t trimmed_at_ns; /* L  when the C library's heap was; 0: never */
+  bool has_looked;        /* P  only by the thread that purges: whether the kernel */
+  bool has_usual_huge;    /* P  makes huge pages where nobody asks for them */
 } purge = { .lock = IDS_MUTEX_STATIC, .served = IDS_COND_STATIC };
 
 static void lock(void) {
@@ -42,6 +44,22 @@ static void lock(void) {
   ids_mutex_lock(&purge.lock);
 }
 
+bool ids_heap_keeps_huge_pages(void) {
+  return ids_heap_ops.keeps_huge_pages != NULL && ids_heap_ops.keeps_huge_pages();
+}
+
+/* Of a huge page the kernel takes back nothing as long as it is one. */
+static void split_huge_pages(void) {
+  if (ids_heap_ops.owns == NULL)
+    return;
+  if (!purge.has_looked)
+    purge.has_usual_huge = ids_huge_pages_are_usual();
+  purge.has_looked = true;
+  bool keeps = ids_heap_keeps_huge_pages();
+  if (keeps || purge.has_usual_huge)
+    (void)ids_huge_pages_split(ids_heap_ops.owns, keeps);
+}
+
 /* Lock held; dropped meanwhile. */
 static void purge_round_locked(void) {
   uint64_t serves_count = purge.asked_count;
@@ -49,6 +67,7 @@ static void purge_round_locked(void) {
   ids_point("heap.purge");
   ids_fork_hold_off();
   ids_heap_ops.purge();
+  split_huge_pages();
   ids_fork_let();
   ids_mutex_lock(&purge.lock);
   purge.rounds_count++;
@@ -153,6 +172,18 @@ uint64_t ids_heap_purges_count(void) {
   uint64_t count = purge.rounds_count;
   ids_mutex_unlock(&purge.lock);
   return count;
+}
+
+int ids_heap_keep_huge_pages(void) {
+  if (ids_heap_ops.keep_huge_pages == NULL || !ids_huge_pages_can_split())
+    return -ENOTSUP;
+  lock();
+  bool may_keep = ids_heap_ops.keep_huge_pages();
+  ids_mutex_unlock(&purge.lock);
+  if (!may_keep)
+    return -EPERM;
+  ids_huge_pages_allow(ids_heap_ops.owns); /* also in what it has taken already */
+  return 0;
 }
 
 /* The moment counts as that of a trim, if one may be made. */

@@ -69,6 +69,11 @@ struct ids_heap_ops {
   /* Whether a private mapping without a file, of which some is in memory, is the allocator's.
    * NULL: the allocator is the C library's, and what that says has to do. */
   bool (*owns)(uintptr_t begin, uintptr_t end);
+  /* Whether it asks the kernel for huge pages: only after keep_huge_pages(), or if the user
+   * has set that.  NULL, as is the next: it never does. */
+  bool (*keeps_huge_pages)(void);
+  /* Ask for them from now on.  False: the user does not want it. */
+  bool (*keep_huge_pages)(void);
   /* The C library's heap.  False, and 0 for all: it does not tell, or its malloc is this very
    * allocator, and it has none. */
   bool (*c_heap)(struct ids_c_heap *out);
@@ -110,6 +115,17 @@ void ids_heap_purge(void);
 
 /* The same, but returns only when what was free at the call has been purged. */
 void ids_heap_purge_and_wait(void);
+
+/*
+ * Keep huge pages, and split at each purge those of which a part is free.  Without them,
+ * where the kernel makes some all the same, a purge splits those it finds, so that they are
+ * no more.  0, or
+ *
+ *   -ENOTSUP  the allocator or the kernel has none, or none that can be split
+ *   -EPERM    the user has set that there are none
+ */
+int ids_heap_keep_huge_pages(void);
+bool ids_heap_keeps_huge_pages(void);
 
 /* Purges made so far in this process. */
 uint64_t ids_heap_purges_count(void);

@@ -41,7 +41,8 @@ static bool is_malloc(void) {
  *
  * Huge pages off: with them a purge of part of a huge page lowers the resident
  * size but the kernel keeps the page charged, and puts it together again within
- * minutes.  Only without them is what was returned really returned.
+ * minutes.  Only without them is what was returned really returned, or after they
+ * were split, which costs more than they save in most heaps (bench/huge_pages.c).
  *
  * The smallest range that is purged, in KiB: one slice of an arena.  For good,
  * as a pass at a coarser range marks its leftovers as done, and a finer pass
@@ -152,6 +153,16 @@ static bool owns(uintptr_t begin, uintptr_t end) {
   return false;
 }
 
+static bool keeps_huge_pages(void) {
+  return mi_option_get(mi_option_allow_thp) != 0;
+}
+
+/* 1 and not 2, with which the smallest range that it purges would be a huge page. */
+static bool keep_huge_pages(void) {
+  mi_option_set_default(mi_option_allow_thp, 1);
+  return keeps_huge_pages();
+}
+
 static bool c_heap(struct ids_c_heap *out) {
   *out = (struct ids_c_heap){ 0 };
   return !is_malloc() && ids_libc_heap(out);
@@ -179,6 +190,8 @@ const struct ids_heap_ops ids_heap_ops = {
   .option_set = option_set,
   .option_set_default = option_set_default,
   .owns = owns,
+  .keeps_huge_pages = keeps_huge_pages,
+  .keep_huge_pages = keep_huge_pages,
   .c_heap = c_heap,
   .c_trim = c_trim,
 };

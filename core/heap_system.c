@@ -65,6 +65,8 @@ const struct ids_heap_ops ids_heap_ops = {
   .thread_ends = nothing,
   .has_options = false,
   .owns = NULL,
+  .keeps_huge_pages = NULL,
+  .keep_huge_pages = NULL,
   .c_heap = ids_libc_heap,
   .c_trim = NULL,
 };

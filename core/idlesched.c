@@ -70,6 +70,15 @@ void idlesched_process_defaults(void) {
   ids_options_set_defaults();
 }
 
+int idlesched_keep_huge_pages(void) {
+  ids_options_set_defaults(); /* which would turn them off later */
+  return ids_heap_keep_huge_pages();
+}
+
+bool idlesched_keeps_huge_pages(void) {
+  return ids_heap_keeps_huge_pages();
+}
+
 idlesched_failure_handler *idlesched_set_failure_handler(idlesched_failure_handler *handler) {
   return ids_failure_set_handler(handler);
 }

@@ -70,7 +70,8 @@ IDLESCHED_API const char *idlesched_strerror(int status);
 
 /*
  * Set the allocator's options so that what is released is really returned and
- * stays so: huge pages off, the smallest range that is purged 64 KiB, no pages
+ * stays so: huge pages off (also where the kernel makes them by itself: what it has made
+ * until the first purge is split there), the smallest range that is purged 64 KiB, no pages
  * taken over by threads that free other threads' blocks.  What the user has set
  * (MIMALLOC_ALLOW_THP=1, say) is left alone.
  *
@@ -79,6 +80,25 @@ IDLESCHED_API const char *idlesched_strerror(int status);
  * the allocator takes its first memory from the system.
  */
 IDLESCHED_API void idlesched_process_defaults(void);
+
+/*
+ * Let the allocator have huge pages all the same, and split at each purge those of which a
+ * part is free, so that what is given back is really free; where all of one is free again,
+ * it may be had anew.  For heaps that are nearly empty between bursts: there a release costs
+ * a fifth of what it costs without them, and up to twice as much where blocks that live on
+ * lie all over the heap (bench/huge_pages.c).  What is freed under a guard, or purged by the
+ * allocator itself, is split at the next release or pass.
+ *
+ * Does idlesched_process_defaults() first.  Holds for the process and its children, from the
+ * call on, and for memory that the allocator has already as far as it is not in use; cannot
+ * be taken back.  A user's own MIMALLOC_ALLOW_THP=1 is the same as calling it.
+ *
+ *   -ENOTSUP  the allocator of this build or the kernel has none, or the kernel cannot be
+ *             asked to split them: that takes Linux 5.4, and /proc/self/pagemap
+ *   -EPERM    the user has set MIMALLOC_ALLOW_THP=0
+ */
+IDLESCHED_API int idlesched_keep_huge_pages(void);
+IDLESCHED_API bool idlesched_keeps_huge_pages(void);
 
 /*
  * An assertion of the library does not hold: it, or what uses it, is broken, and nothing

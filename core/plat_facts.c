@@ -131,6 +131,8 @@ int ids_mappings_read(void (*tell)(void *context, const struct ids_mapping *mapp
   while ((line = next_line(&reader)) != NULL) {
     if (strncmp(line, "Rss:", 4) == 0) {
       mapping.resident_bytes = 1024 * (uint64_t)strtoull(line + 4, NULL, 10);
+    } else if (strncmp(line, "VmFlags:", 8) == 0) { /* the last one */
+      mapping.forbids_huge_pages = strstr(line, " nh") != NULL;
       tell(context, &mapping);
     } else if (*line < 'A' || *line > 'Z') { /* names of fields begin so, and addresses do not */
       parse_mapping(line, &mapping);

@@ -4,7 +4,9 @@
  */
 #include "lua_module.h"
 
+#include <errno.h>
 #include <lauxlib.h>
+#include <string.h>
 
 #include "idlesched.h"
 #include "lua_error.h"
@@ -92,6 +94,25 @@ static int module_is_error(lua_State *L) {
   return 1;
 }
 
+/* idlesched.huge_pages([mode]) -> "keep" or "off", as it is now, or nil, message, number */
+static int module_huge_pages(lua_State *L) {
+  const char *mode = luaL_optstring(L, 1, NULL);
+  if (mode != NULL && strcmp(mode, "keep") != 0)
+    return luaL_error(L, "huge_pages takes 'keep' or nothing, got '%s'; they are off until then",
+                      mode);
+  int status = mode == NULL ? 0 : idlesched_keep_huge_pages();
+  if (status == -EPERM) {
+    luaL_pushfail(L);
+    lua_pushliteral(L, "the user has set that there are none: MIMALLOC_ALLOW_THP=0");
+    lua_pushinteger(L, EPERM);
+    return 3;
+  }
+  if (status != 0)
+    return lids_push_status(L, status);
+  lua_pushstring(L, idlesched_keeps_huge_pages() ? "keep" : "off");
+  return 1;
+}
+
 /* idlesched.allocator() -> name and version of the allocator, "mimalloc 3.6.0" */
 static int module_allocator(lua_State *L) {
   lua_pushstring(L, idlesched_allocator());
@@ -110,6 +131,7 @@ static const luaL_Reg functions[] = {
   { "thread_idle", module_thread_idle },
   { "retire", module_retire },
   { "memory", module_memory },
+  { "huge_pages", module_huge_pages },
   { "cpus", module_cpus },
   { "now", module_now },
   { "sleep", module_sleep },

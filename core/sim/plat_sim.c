@@ -601,3 +601,22 @@ int ids_mappings_read(void (*tell)(void *context, const struct ids_mapping *mapp
   (void)context;
   return 0; /* blocks of the simulated allocator lie nowhere */
 }
+
+/* Nor has it pages of any kind. */
+bool ids_huge_pages_are_usual(void) {
+  return false;
+}
+
+bool ids_huge_pages_can_split(void) {
+  return false;
+}
+
+int ids_huge_pages_split(bool (*is_ours)(uintptr_t begin, uintptr_t end), bool keeps) {
+  (void)is_ours;
+  (void)keeps;
+  return 0;
+}
+
+void ids_huge_pages_allow(bool (*is_ours)(uintptr_t begin, uintptr_t end)) {
+  (void)is_ours;
+}

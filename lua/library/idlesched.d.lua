@@ -65,6 +65,16 @@ function idlesched.option(name, value) end
 ---@nodiscard
 function idlesched.options() end
 
+---Whether the allocator has huge pages, which are off by default. "keep": let it have them,
+---and split at each purge those of which a part is free, so that what is given back is really
+---free. Holds for the process, from now on, and cannot be taken back. For heaps that are nearly
+---empty between bursts. A user's own MIMALLOC_ALLOW_THP=1 is the same as calling it.
+---@param mode? "keep"
+---@return "keep"|"off"|nil mode as it is now; nil: the system or the user has none to keep
+---@return string? message
+---@return integer? errno
+function idlesched.huge_pages(mode) end
+
 ---Release every pool at once when the kernel says that memory is short: when threads of the
 ---process's cgroup, or of the system, stall for it. One watcher for the process; it has a
 ---thread that sleeps until then.

@@ -23,6 +23,7 @@ static _Atomic unsigned freed_number, purged_number;
 static _Atomic bool has_c_heap = true;
 static _Atomic uint64_t c_held_bytes, c_live_bytes, c_free_bytes;
 static _Atomic unsigned trims_count;
+static _Atomic bool has_huge_pages, may_have_huge_pages = true;
 
 /* A plain variable, like the real one's: writers must not race.  Readers do. */
 static _Atomic long options[IDS_HEAP_OPTIONS] = {
@@ -93,6 +94,10 @@ bool heap_fake_is_purged(unsigned number) {
 
 unsigned heap_fake_writes_count(void) {
   return atomic_load(&writes_count);
+}
+
+void heap_fake_user_forbids_huge_pages(void) {
+  atomic_store(&may_have_huge_pages, false);
 }
 
 long heap_fake_delay_ms(void) {
@@ -187,6 +192,15 @@ static bool owns(uintptr_t begin, uintptr_t end) {
   return HEAP_FAKE_BEGIN <= begin && end <= HEAP_FAKE_END;
 }
 
+static bool keeps_huge_pages(void) {
+  return atomic_load(&has_huge_pages);
+}
+
+static bool keep_huge_pages(void) {
+  atomic_store(&has_huge_pages, atomic_load(&may_have_huge_pages));
+  return keeps_huge_pages();
+}
+
 static bool c_heap(struct ids_c_heap *out) {
   *out = (struct ids_c_heap){ 0 };
   if (!atomic_load(&has_c_heap))
@@ -247,11 +261,15 @@ struct ids_heap_ops __wrap_ids_heap_ops = {
   .option_set = option_set,
   .option_set_default = option_set_default,
   .owns = owns,
+  .keeps_huge_pages = keeps_huge_pages,
+  .keep_huge_pages = keep_huge_pages,
   .c_heap = c_heap,
   .c_trim = c_trim,
 };
 
 void heap_fake_be_the_c_heap(void) {
   __wrap_ids_heap_ops.owns = NULL;
+  __wrap_ids_heap_ops.keeps_huge_pages = NULL;
+  __wrap_ids_heap_ops.keep_huge_pages = NULL;
   __wrap_ids_heap_ops.c_trim = NULL;
 }

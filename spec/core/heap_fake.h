@@ -53,6 +53,9 @@ unsigned heap_fake_trims_count(void);
 /* This allocator is the C library's: a purge trims it. */
 void heap_fake_be_the_c_heap(void);
 
+/* It asks for no huge pages until it is told to; now the user does not want it to. */
+void heap_fake_user_forbids_huge_pages(void);
+
 /* Where the allocator says that its mappings are. */
 #define HEAP_FAKE_BEGIN 0x100000
 #define HEAP_FAKE_END 0x200000

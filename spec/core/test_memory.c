@@ -37,10 +37,11 @@ int __wrap_ids_residency_read(struct ids_residency *out) {
 int __wrap_ids_mappings_read(void (*tell)(void *context, const struct ids_mapping *mapping),
                              void *context) {
   static const struct ids_mapping mappings[] = {
-    { 0x1000, 0x2000, true, 5 * MIB }, /* somebody else's */
-    { 0x100000, 0x110000, true, 20 * MIB }, { 0x110000, 0x120000, false, 7 * MIB }, /* a file's */
-    { 0x120000, 0x130000, true, 0 }, /* not in memory */
-    { 0x130000, 0x140000, true, 3 * MIB },
+    { 0x1000, 0x2000, true, 5 * MIB, false }, /* somebody else's */
+    { 0x100000, 0x110000, true, 20 * MIB, false },
+    { 0x110000, 0x120000, false, 7 * MIB, false }, /* a file's */
+    { 0x120000, 0x130000, true, 0, false },        /* not in memory */
+    { 0x130000, 0x140000, true, 3 * MIB, false },
   };
   if (mappings_status == 0)
     for (unsigned i = 0; i < ids_countof(mappings); i++)

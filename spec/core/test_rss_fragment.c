@@ -97,7 +97,7 @@ static uint64_t hold_ns(void) {
   return (text == NULL ? 2 : strtoull(text, NULL, 10)) * IDLESCHED_S;
 }
 
-static void check_returned_is_free(void) {
+static void check_returned_is_free(bool has_huge_pages) {
   idlesched_pool *pool = started_pool(1, IDLESCHED_NEVER, IDLESCHED_NEVER);
   uint64_t start = anonymous_bytes(), start_charge = charged_bytes();
   struct fragments fragments = one_in_a_mib;
@@ -105,6 +105,8 @@ static void check_returned_is_free(void) {
   REQUIRE_EQ_INT(idlesched_pool_wait(pool, IDLESCHED_NEVER), 0);
   uint64_t peak_charge = charged_bytes();
   CHECK_GE_U64(peak_charge, start_charge + TAKEN);
+  if (has_huge_pages)
+    CHECK_GE_U64(smaps_bytes("AnonHugePages:"), TAKEN / 2);
 
   idlesched_release_report report;
   CHECK_EQ_INT(idlesched_pool_release(pool, SOON_MS * IDLESCHED_MS, &report), 0);
@@ -133,11 +135,36 @@ static void check_returned_is_free(void) {
   idlesched_pool_destroy(pool);
 }
 
+static void check_without_huge_pages(void) {
+  check_returned_is_free(false);
+}
+
+static void check_with_huge_pages(void) {
+  CHECK_EQ_INT(idlesched_keep_huge_pages(), 0);
+  check_returned_is_free(true);
+}
+
 SPEC(what_is_returned_is_free_to_the_system,
      "B22 what a release reports is not charged any more, and stays so: 42 MiB of 512 are left",
      .limit_s = 480) {
   need_figures_to_the_page();
-  run_charged(check_returned_is_free);
+  run_charged(check_without_huge_pages);
+}
+
+SPEC(what_is_returned_of_kept_huge_pages_is_free,
+     "B22 and so it is where huge pages are kept, and split by the release", .limit_s = 480) {
+  need_figures_to_the_page();
+  need_huge_pages();
+  run_charged(check_with_huge_pages);
+}
+
+/* What the user sets in the environment is as good as the call. */
+SPEC(what_a_user_has_of_huge_pages_is_free,
+     "B10 B22 and where the user has set that there are huge pages", .limit_s = 480) {
+  need_figures_to_the_page();
+  need_huge_pages();
+  if (!passes_in_process("what_a_user_has_of_huge_pages_is_free", huge_pages_on))
+    run_charged(check_with_huge_pages);
 }
 
 /* ------------------------------------------------------------------- inside used pages */
