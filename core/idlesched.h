@@ -381,8 +381,18 @@ typedef struct idlesched_pool_config {
   /* Shown by the system as the name of the threads; 15 bytes of it are copied.
    * Default "idlesched". */
   const char *name;
-  /* Most threads at a time, 1 to 4096.  Default idlesched_cpus(). */
+  /* Most workers that run jobs at a time, 1 to 4096.  Default idlesched_cpus().
+   * IDLESCHED_NO_WORKERS: each job runs in the thread that submits it. */
   unsigned workers_max;
+  /* So many threads do not end after idle_exit_ns; they release all the same.  Default 0. */
+  unsigned workers_min;
+  /* Most threads at a time in place of those whose job blocks (idlesched_blocking_begin).
+   * Default workers_max; IDLESCHED_NO_WORKERS: none. */
+  unsigned blocking_max;
+  /* Most jobs in the queue, delayed ones included.  Default 0: no limit. */
+  uint64_t queue_max;
+  /* How long a submit waits for room in the queue.  Default 0: not at all. */
+  uint64_t queue_timeout_ns;
   /* A worker that found nothing to do for so long releases its memory.  Default
    * 100 ms; IDLESCHED_AT_ONCE: each time it finds nothing; IDLESCHED_NEVER. */
   uint64_t idle_release_ns;
@@ -400,7 +410,17 @@ typedef struct idlesched_pool_config {
    * not run.  Called on the closing thread, without any lock.
    */
   void (*dropped)(void (*run)(void *context), void *context);
+  /*
+   * Memory is about to be given back: the host empties caches of its own.  Called by each
+   * pass of this pool and by each release that visits it, once, before the purge, on the
+   * thread that makes it and without any lock; with the context of the hooks.  It must not
+   * submit, wait, release or close.
+   */
+  void (*on_release)(void *context);
 } idlesched_pool_config;
+
+/* For workers_max and blocking_max, where 0 means the default. */
+#define IDLESCHED_NO_WORKERS UINT32_MAX
 
 /*
  * Make a pool.  No thread is started.  On failure *out is NULL.
@@ -420,10 +440,12 @@ IDLESCHED_API int idlesched_pool_create(idlesched_pool **out, const idlesched_po
 IDLESCHED_API void idlesched_pool_destroy(idlesched_pool *pool);
 
 /*
- * Queue run(context), first in, first out.  On failure nothing is kept.
+ * Queue run(context), with priority 0; first in, first out.  On failure nothing is kept.
  *
  *   -EINVAL     run is NULL
  *   -ESHUTDOWN  the pool is closing or closed
+ *   -ENOBUFS    the queue is full, and stayed so for queue_timeout_ns.  A job of this pool
+ *               does not wait: it runs a queued job itself instead, to make room
  *   -ENOMEM     no memory for the queue
  *   -EAGAIN, -ENOMEM, ...  there is no worker and the system refuses a thread;
  *               while there is a worker, a refused thread is no error, and the
@@ -441,6 +463,38 @@ IDLESCHED_API int idlesched_pool_submit(idlesched_pool *pool, void (*run)(void *
  *   -ESHUTDOWN, -EAGAIN, -ENOMEM  not all could be started; those that were stay
  */
 IDLESCHED_API int idlesched_pool_start_workers(idlesched_pool *pool, unsigned workers_count);
+
+/*
+ * From now on the pool has so many workers at most, 1 to 4096, and keeps workers_min threads.
+ * With fewer than now, those that are too many end: parked ones at once, others after their
+ * job; with more, threads are started as the queue wants them.  Not for a pool that was made
+ * with IDLESCHED_NO_WORKERS.
+ *
+ *   -EINVAL     a number is out of its range, or workers_min above workers_max; or the pool
+ *               has no workers
+ *   -ENOMEM, -EAGAIN  no resources for so many; the pool is as it was
+ *   -ESHUTDOWN  the pool is closing or closed
+ */
+IDLESCHED_API int idlesched_pool_resize(idlesched_pool *pool, unsigned workers_max,
+                                        unsigned workers_min);
+
+/*
+ * Begin no more jobs until resumed; those that run go on, and submits are taken in.  The
+ * workers are idle meanwhile: they release, and their threads end in time.  Pauses do not
+ * count: one resume ends them.  A close resumes, as what is queued has to run or be dropped.
+ * Neither does anything with a pool that is closed.
+ */
+IDLESCHED_API void idlesched_pool_pause(idlesched_pool *pool);
+IDLESCHED_API void idlesched_pool_resume(idlesched_pool *pool);
+
+/*
+ * The calling worker's job is about to block, on a system call or a lock, say: until it says
+ * that this is over the pool may have one more worker in its place, so that others go on.
+ * Those that are too many afterwards end their threads in the usual time.  Not nested.  Does
+ * nothing on any other thread.
+ */
+IDLESCHED_API void idlesched_blocking_begin(void);
+IDLESCHED_API void idlesched_blocking_end(void);
 
 /*
  * Wait until no job is queued and none is running; timeout_ns = 0 only looks.  A job runs
@@ -554,8 +608,11 @@ typedef struct idlesched_pool_stats {
   /* Workers now.  active = running + tickets; threads is the sum of the five. */
   unsigned workers_max, threads, active, tickets;
   unsigned starting, running, parked, releasing, exiting;
-  /* Jobs now. */
-  uint64_t jobs_queued, jobs_running;
+  /* Of those that run, those whose job blocks; and the settings. */
+  unsigned blocking, workers_min;
+  bool is_paused;
+  /* Jobs now; delayed ones are among the queued. */
+  uint64_t jobs_queued, jobs_running, jobs_delayed;
   /* Jobs so far; submitted = queued + running + done + failed + cancelled. */
   uint64_t jobs_submitted, jobs_done, jobs_failed, jobs_cancelled;
   /* Workers so far: tickets given, polls made with one, threads started, threads
@@ -686,10 +743,20 @@ enum idlesched_job_state {
   IDLESCHED_JOB_CANCELLED /* it will not run */
 };
 
+#define IDLESCHED_PRIORITY_MOST 7
+
 /*
- * A job that can be waited for.  It is a part of a struct of the caller's, so
- * that submitting it allocates nothing of its own.  Set run, done and context,
- * and leave the rest zero.
+ * Cancels many jobs, of any pools.  The struct is the host's, all zero at first, and outlives
+ * the jobs that have it; its fields are the library's.
+ */
+typedef struct idlesched_token {
+  uint32_t is_cancelled_;
+} idlesched_token;
+
+/*
+ * A job that can be waited for, delayed and cancelled.  It is a part of a struct of the
+ * caller's, so that submitting it allocates nothing of its own.  Set run, and what you want
+ * of the fields up to the token, and leave the rest zero.
  *
  * The job stays where it is until it has ended: until wait returned, or, when it
  * has a done callback, until that was called.
@@ -706,6 +773,17 @@ struct idlesched_job {
    */
   void (*done)(idlesched_job *job);
   void *context;
+  /* Jobs of a higher priority are begun before all others; inside one, first in, first
+   * out.  -IDLESCHED_PRIORITY_MOST to IDLESCHED_PRIORITY_MOST. */
+  int priority;
+  /* Begun no earlier than so long after it was submitted; then it queues behind those of
+   * its priority. */
+  uint64_t delay_ns;
+  /* If it was not begun so long after it was submitted, it never is: it is cancelled, with
+   * the status -ETIMEDOUT.  0: it may wait for ever. */
+  uint64_t expire_ns;
+  /* May be NULL. */
+  idlesched_token *token;
 
   /* The pool's; read them with the functions below. */
   idlesched_pool *pool_;
@@ -718,24 +796,58 @@ struct idlesched_job {
  * Queue a job.  It may be one that has ended, to run it again, as long as nobody
  * still waits for it.  As idlesched_pool_submit(), and
  *
- *   -EINVAL    job->run is NULL
- *   -EALREADY  the job is queued or running
+ *   -EINVAL     job->run is NULL, or its priority is out of range
+ *   -EALREADY   the job is queued or running
+ *   -ECANCELED  its token is cancelled
  */
 IDLESCHED_API int idlesched_pool_submit_job(idlesched_pool *pool, idlesched_job *job);
 
 IDLESCHED_API enum idlesched_job_state idlesched_job_state_read(const idlesched_job *job);
-/* What run() returned; -ECANCELED when it did not run; 0 before it has ended. */
+/* What run() returned; -ECANCELED or -ETIMEDOUT when it did not run; 0 before it has ended. */
 IDLESCHED_API int idlesched_job_status(const idlesched_job *job);
 
 /*
  * Wait until the job has ended, in whatever way: 0.  timeout_ns = 0 only looks.
  *
+ * From a job of the same pool, the calling worker runs the awaited job itself if it is still
+ * queued, also beyond the time limit and before others of a higher priority; if it runs
+ * already, the wait counts as blocking (idlesched_blocking_begin), so that the pool has
+ * another worker meanwhile.
+ *
  *   -ETIMEDOUT  it has not after timeout_ns
  *   -EINVAL     it was never submitted, or the submit failed while this waited
  *   -ENOMEM, -EAGAIN  no resources to wait with
- *   -EDEADLK    called from a job of the same pool
+ *   -EDEADLK    the job waits for the caller: it is the caller's own, or one that the
+ *               calling worker runs further down, or waits, through any number of jobs of
+ *               this pool, for one of those
  */
 IDLESCHED_API int idlesched_job_wait(idlesched_job *job, uint64_t timeout_ns);
+
+/* Wait for all of them, within one common time limit.  As above; at the first error the
+ * others are not waited for. */
+IDLESCHED_API int idlesched_jobs_wait(idlesched_job *const *jobs, unsigned jobs_count,
+                                      uint64_t timeout_ns);
+
+/*
+ * The job is not wanted any more.  One that is queued ends at once, without having run: its
+ * done callback is called by this thread, without any lock.  One that runs is asked to stop
+ * (idlesched_job_is_cancelled), and ends as it likes.
+ *
+ *   0          it was queued, and is cancelled
+ *   -EBUSY     it runs, and has been asked
+ *   -EALREADY  it has ended, or was never submitted
+ */
+IDLESCHED_API int idlesched_job_cancel(idlesched_job *job);
+/* Whether its job, or its token, was cancelled.  For the job itself, between two steps. */
+IDLESCHED_API bool idlesched_job_is_cancelled(const idlesched_job *job);
+
+/*
+ * Cancel every job that has this token, as above, in all pools; and refuse those that are
+ * submitted with it from now on.  Looks at each queued job of the process.  How many were
+ * queued, and are cancelled.
+ */
+IDLESCHED_API uint64_t idlesched_token_cancel(idlesched_token *token);
+IDLESCHED_API bool idlesched_token_is_cancelled(const idlesched_token *token);
 
 #ifdef __cplusplus
 }
