@@ -173,6 +173,10 @@ idlesched_worker *idlesched_worker_current(void) {
   return ids_worker_current();
 }
 
+idlesched_pool *idlesched_worker_pool(const idlesched_worker *worker) {
+  return ids_pool_of(worker->group);
+}
+
 unsigned idlesched_worker_index(const idlesched_worker *worker) {
   ids_assert(worker != NULL);
   return worker->index;

@@ -350,7 +350,10 @@ typedef struct idlesched_worker_hooks {
 /* The worker whose thread calls, or NULL on any other thread.  It stays valid as long as
  * its pool. */
 IDLESCHED_API idlesched_worker *idlesched_worker_current(void);
-/* From 0 to workers_max - 1: the same for the life of the pool. */
+/* Its pool. */
+IDLESCHED_API idlesched_pool *idlesched_worker_pool(const idlesched_worker *worker);
+/* From 0 to workers_max - 1, or more while others block or after a resize: the same for the
+ * life of the pool. */
 IDLESCHED_API unsigned idlesched_worker_index(const idlesched_worker *worker);
 /* One pointer of the host's for each worker, NULL at first and after stop.  Only
  * on the worker's own thread. */

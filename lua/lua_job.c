@@ -9,6 +9,8 @@
 #include <stdatomic.h>
 
 #include "lua_error.h"
+#include "lua_run.h"
+#include "lua_token.h"
 #include "lua_util.h"
 #include "lua_value.h"
 
@@ -17,9 +19,6 @@
 /* So much freed is worth a pass of the pool's timer. */
 #define FREED_BYTES_TOLD ((size_t)1 << 20)
 
-/* What the job was doing when it failed, for the error's kind. */
-enum phase { UNPACKING, RUNNING, PACKING };
-
 /*
  *   C  constant once submitted    W  the worker's while the job is under way, then
  *   A  atomic                        of whoever reads the result
@@ -27,12 +26,8 @@ enum phase { UNPACKING, RUNNING, PACKING };
 struct lids_job {
   idlesched_job core;
   atomic_int references_count; /* A  the handle, and the pool until it has ended */
-  struct lids_home *home;      /* C */
-  struct lids_message *input;  /* W  function and arguments; gone once they are unpacked */
-  struct lids_message *output; /* W  results, or one table that describes the error */
-  const char *failure_kind;    /* W  for failure */
-  const char *failure;         /* W  the error, when not even a table could be packed */
-  enum phase phase;            /* W */
+  struct lids_token *token;    /* C  or NULL */
+  struct lids_run run;         /* W */
 };
 
 /* ------------------------------------------------------------------- life */
@@ -41,187 +36,19 @@ static void drop(struct lids_job *self) {
   /* [last] Each holder's writes are visible to the one who frees. */
   if (atomic_fetch_sub_explicit(&self->references_count, 1, memory_order_acq_rel) != 1)
     return;
-  lids_message_free(self->input);
-  lids_message_free(self->output);
+  lids_run_clear(&self->run);
+  lids_token_drop(self->token);
   idlesched_free(self);
+}
+
+static int job_run(idlesched_job *core, idlesched_worker *worker) {
+  struct lids_job *self = core->context;
+  return lids_run(&self->run, worker, core);
 }
 
 static void job_done(idlesched_job *core) {
   struct lids_job *self = core->context;
   drop(self);
-}
-
-/* -------------------------------------------------------------- on the worker */
-
-static const char *result_label(lua_State *L, int position) {
-  return lua_pushfstring(L, "result %d", position);
-}
-
-/* Unpack, call, pack.  The only argument is the job. */
-static int run_protected(lua_State *L) {
-  struct lids_job *self = lua_touserdata(L, 1);
-  lua_settop(L, 0);
-  int count = lids_value_unpack_call(L, self->input);
-  lids_message_free(self->input);
-  self->input = NULL;
-
-  self->phase = RUNNING;
-  lua_call(L, count - 1, LUA_MULTRET);
-
-  self->phase = PACKING;
-  self->output = lids_value_pack(L, 1, result_label);
-  return 0;
-}
-
-static const char *kind_of(enum phase phase) {
-  return phase == RUNNING ? "error" : "transfer";
-}
-
-/* Push the message of the error at 1, a string whatever the error is. */
-static void push_message(lua_State *L) {
-  if (lua_type(L, 1) == LUA_TSTRING || lua_type(L, 1) == LUA_TNUMBER ||
-      luaL_getmetafield(L, 1, "__tostring") != LUA_TNIL) {
-    lua_settop(L, 1);
-    luaL_tolstring(L, 1, NULL);
-  } else {
-    lua_pushfstring(L, "(error object is a %s value)", luaL_typename(L, 1));
-  }
-}
-
-/* The error object at 1 comes from a job that this job waited for: what it says
- * travels, without what a script may have added to it. */
-static int copy_error(lua_State *L) {
-  static const char *const names[] = { "kind", "message", "value", "traceback", "worker", "pool" };
-  lua_createtable(L, 0, 6);
-  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-    lua_pushstring(L, names[i]);
-    lua_pushvalue(L, -1);
-    lua_rawget(L, 1);
-    lua_rawset(L, 2);
-  }
-  return 1;
-}
-
-/* The message handler: describes the error in a table, on the worker's stack. */
-static int describe_error(lua_State *L) {
-  lua_settop(L, 1);
-  if (lids_error_is(L, 1))
-    return copy_error(L);
-  push_message(L);
-  lua_createtable(L, 0, 4);
-  lua_pushvalue(L, 2);
-  lua_setfield(L, 3, "message");
-  luaL_traceback(L, L, NULL, 1);
-  lua_setfield(L, 3, "traceback");
-  if (lua_type(L, 1) != LUA_TSTRING) {
-    lua_pushvalue(L, 1);
-    lua_setfield(L, 3, "value");
-  }
-  return 1;
-}
-
-/* Fields of the error that is described in the table on top of the stack. */
-static void set_text(lua_State *L, const char *name, const char *text) {
-  lua_pushstring(L, text);
-  lua_setfield(L, -2, name);
-}
-
-static bool has_field(lua_State *L, const char *name) {
-  bool result = lua_getfield(L, -1, name) != LUA_TNIL;
-  lua_pop(L, 1);
-  return result;
-}
-
-/* Where it happened; an error that a job passes on says so already. */
-static void set_place(lua_State *L, const struct lids_job *self) {
-  if (has_field(L, "pool"))
-    return;
-  set_text(L, "pool", self->home->pool_name);
-  lua_pushinteger(L, (lua_Integer)idlesched_worker_index(idlesched_worker_current()) + 1);
-  lua_setfield(L, -2, "worker");
-}
-
-/* Protected: pack the table at 2 into the job at 1. */
-static int pack_error(lua_State *L) {
-  struct lids_job *self = lua_touserdata(L, 1);
-  self->output = lids_value_pack(L, 2, NULL);
-  return 0;
-}
-
-static int try_to_pack_error(lua_State *L, struct lids_job *self) {
-  lua_pushcfunction(L, pack_error);
-  lua_pushlightuserdata(L, self);
-  lua_pushvalue(L, -3);
-  int status = lua_pcall(L, 2, 0, 0);
-  if (status != LUA_OK)
-    lua_pop(L, 1);
-  return status;
-}
-
-/* Protected: the job at 1, what lua_pcall() left at 2, its status at 3.  Packs the error,
- * without its value if that cannot travel. */
-static int keep_error(lua_State *L) {
-  struct lids_job *self = lua_touserdata(L, 1);
-  lua_Integer status = lua_tointeger(L, 3);
-  lua_settop(L, 2);
-  if (status != LUA_ERRRUN || !lua_istable(L, 2)) {
-    /* No handler ran, or it failed itself. */
-    const char *message = lua_tostring(L, 2);
-    lua_createtable(L, 0, 5);
-    set_text(L, "message", message == NULL ? "error in error handling" : message);
-    set_text(L, "traceback", "");
-    set_text(L, "kind", status == LUA_ERRMEM ? "memory" : kind_of(self->phase));
-  } else if (!has_field(L, "kind")) {
-    set_text(L, "kind", kind_of(self->phase));
-  }
-  set_place(L, self);
-
-  if (try_to_pack_error(L, self) == LUA_OK)
-    return 0;
-  lua_pushnil(L);
-  lua_setfield(L, -2, "value");
-  lua_pushcfunction(L, pack_error);
-  lua_pushlightuserdata(L, self);
-  lua_pushvalue(L, -3);
-  lua_call(L, 2, 0);
-  return 0;
-}
-
-static void fail(struct lids_job *self, lua_State *L, int status) {
-  lua_pushcfunction(L, keep_error);
-  lua_insert(L, -2);
-  lua_pushlightuserdata(L, self);
-  lua_insert(L, -2);
-  lua_pushinteger(L, status);
-  int result = lua_pcall(L, 3, 0, 0);
-  if (result == LUA_OK)
-    return;
-  bool is_memory = result == LUA_ERRMEM;
-  self->failure_kind = is_memory ? "memory" : kind_of(self->phase);
-  self->failure = is_memory ? "not enough memory on the worker to describe the error"
-                            : "the error is too large to be described";
-}
-
-static int job_run(idlesched_job *core, idlesched_worker *worker) {
-  struct lids_job *self = core->context;
-  struct lids_state *state = lids_state_of(worker, self->home);
-  if (state == NULL) {
-    self->failure_kind = "memory";
-    self->failure = "not enough memory for the worker's Lua state";
-    return -ENOMEM;
-  }
-  lua_State *L = lids_state_lua(state);
-  lua_settop(L, 0);
-  lua_pushcfunction(L, describe_error);
-  lua_pushcfunction(L, run_protected);
-  lua_pushlightuserdata(L, self);
-  int status = lua_pcall(L, 1, 0, 1);
-  lua_sethook(L, NULL, 0, 0); /* one that the job has set is not the next job's */
-  if (status != LUA_OK)
-    fail(self, L, status);
-  lua_settop(L, 0); /* nothing of the job stays on the stack */
-  lids_state_tell_memory(state, worker);
-  return status == LUA_OK ? 0 : -EIO;
 }
 
 /* ----------------------------------------------------------------- the handle */
@@ -244,9 +71,9 @@ static struct lids_job *check_job(lua_State *L) {
  * after that heap when the worker has released before, so the pool is told.
  */
 static void free_output(lua_State *L, struct lids_job *self) {
-  size_t size = lids_message_size(self->output);
-  lids_message_free(self->output);
-  self->output = NULL;
+  size_t size = lids_message_size(self->run.output);
+  lids_message_free(self->run.output);
+  self->run.output = NULL;
   lua_getiuservalue(L, 1, HANDLE_POOL);
   struct lids_job_pool *pool = lua_touserdata(L, -1);
   lua_pop(L, 1);
@@ -287,10 +114,36 @@ static int job_tostring(lua_State *L) {
   return 1;
 }
 
-/* job:wait(timeout?) -> true | nil, "timeout" */
+/* In a job of the same pool the worker may run the awaited job in the meantime, in this very
+ * state: that gets a stack of its own, made here, where there may be an error. */
+static int wait_for(lua_State *L, const struct lids_job *self, uint64_t timeout_ns) {
+  struct lids_state *state = lids_state_of_lua(L);
+  if (state == NULL)
+    return idlesched_job_wait((idlesched_job *)&self->core, timeout_ns);
+  lua_State *outer = lids_state_set_lua(state, lua_newthread(L));
+  int status = idlesched_job_wait((idlesched_job *)&self->core, timeout_ns);
+  lids_state_set_lua(state, outer);
+  lua_pop(L, 1);
+  return status;
+}
+
+/* job:wait(timeout?) -> true | nil, "timeout" | "deadlock" */
 static int job_wait(lua_State *L) {
   struct lids_job *self = check_job(L);
-  return lids_push_status(L, idlesched_job_wait(&self->core, lids_check_timeout_ns(L, 2)));
+  return lids_push_status(L, wait_for(L, self, lids_check_timeout_ns(L, 2)));
+}
+
+/* job:cancel() -> "cancelled" | "requested" | false */
+static int job_cancel(lua_State *L) {
+  struct lids_job *self = check_job(L);
+  int status = idlesched_job_cancel(&self->core);
+  if (status == 0)
+    lua_pushliteral(L, "cancelled");
+  else if (status == -EBUSY)
+    lua_pushliteral(L, "requested");
+  else
+    lua_pushboolean(L, 0);
+  return 1;
 }
 
 static bool has_failed(const struct lids_job *self) {
@@ -302,7 +155,7 @@ static bool has_failed(const struct lids_job *self) {
 static int unpack_outcome(lua_State *L) {
   struct lids_job *self = lua_touserdata(L, 1);
   lua_settop(L, 0);
-  int count = lids_value_unpack(L, self->output);
+  int count = lids_value_unpack(L, self->run.output);
   if (has_failed(self)) {
     lids_error_bless(L);
     return 1;
@@ -324,9 +177,9 @@ static bool push_outcome(lua_State *L, struct lids_job *self) {
   if (lua_getiuservalue(L, 1, HANDLE_OUTCOME) != LUA_TNIL)
     return !is_error;
   lua_pop(L, 1);
-  if (is_error && self->output == NULL) {
-    lua_pushstring(L, self->failure);
-    lids_error_from_message(L, self->failure_kind);
+  if (is_error && self->run.output == NULL) {
+    lua_pushstring(L, self->run.failure);
+    lids_error_from_message(L, self->run.failure_kind);
     return false;
   }
   lua_pushcfunction(L, unpack_outcome);
@@ -349,7 +202,7 @@ static bool push_outcome(lua_State *L, struct lids_job *self) {
  */
 static int push_results(lua_State *L) {
   struct lids_job *self = check_job(L);
-  int status = idlesched_job_wait(&self->core, lids_check_timeout_ns(L, 2));
+  int status = wait_for(L, self, lids_check_timeout_ns(L, 2));
   lua_settop(L, 1);
   if (status < 0) {
     lids_push_status(L, status);
@@ -357,7 +210,8 @@ static int push_results(lua_State *L) {
     return -1;
   }
   if (idlesched_job_state_read(&self->core) == IDLESCHED_JOB_CANCELLED) {
-    lua_pushliteral(L, "cancelled");
+    bool is_late = idlesched_job_status(&self->core) == -ETIMEDOUT;
+    lua_pushstring(L, is_late ? "expired" : "cancelled");
     return -1;
   }
   if (!push_outcome(L, self))
@@ -373,8 +227,8 @@ static int push_results(lua_State *L) {
   return count;
 }
 
-/* job:result(timeout?) -> results... ; raises the error object, or "timeout" or
- * "cancelled" */
+/* job:result(timeout?) -> results... ; raises the error object, or "timeout", "cancelled",
+ * "expired" or "deadlock" */
 static int job_result(lua_State *L) {
   int count = push_results(L);
   return count < 0 ? lua_error(L) : count;
@@ -394,8 +248,8 @@ static int job_try(lua_State *L) {
 }
 
 static const luaL_Reg methods[] = {
-  { "status", job_status }, { "wait", job_wait }, { "result", job_result },
-  { "try", job_try },       { NULL, NULL },
+  { "status", job_status }, { "wait", job_wait },     { "result", job_result },
+  { "try", job_try },       { "cancel", job_cancel }, { NULL, NULL },
 };
 
 static const luaL_Reg metamethods[] = {
@@ -408,6 +262,40 @@ void lids_job_open(lua_State *L) {
   lids_class(L, JOB_TYPE, methods, metamethods);
 }
 
+/* ------------------------------------------------------------------------ many */
+
+/* The job at `position` of the list at 1, whose handle is kept in the table at `kept`: while
+ * this waits, a job may run in the same state, and change the list. */
+static idlesched_job *check_listed(lua_State *L, lua_Integer position, int kept) {
+  lua_geti(L, 1, position);
+  struct handle *handle = luaL_testudata(L, -1, JOB_TYPE);
+  if (handle == NULL || handle->job == NULL)
+    luaL_error(L, "bad argument #1 to 'wait_all' (a job expected at %I, got %s)", position,
+               luaL_typename(L, -1));
+  lua_rawseti(L, kept, position);
+  return &handle->job->core;
+}
+
+/* idlesched.wait_all(jobs, timeout?) -> true | nil, "timeout" | "deadlock" */
+int lids_job_wait_all(lua_State *L) {
+  luaL_checktype(L, 1, LUA_TTABLE);
+  uint64_t timeout_ns = lids_check_timeout_ns(L, 2);
+  lua_Integer count = luaL_len(L, 1);
+  if (count < 0 || (lua_Unsigned)count > UINT32_MAX)
+    luaL_argerror(L, 1, "a list of jobs expected");
+  idlesched_job **jobs = lua_newuserdatauv(L, (size_t)count * sizeof *jobs, 0);
+  lua_createtable(L, (int)(count < 1000 ? count : 1000), 0);
+  int kept = lua_gettop(L);
+  for (lua_Integer i = 0; i < count; i++)
+    jobs[i] = check_listed(L, i + 1, kept);
+  struct lids_state *state = lids_state_of_lua(L);
+  lua_State *outer = state == NULL ? NULL : lids_state_set_lua(state, lua_newthread(L));
+  int status = idlesched_jobs_wait(jobs, (unsigned)count, timeout_ns);
+  if (state != NULL)
+    lids_state_set_lua(state, outer);
+  return lids_push_status(L, status);
+}
+
 /* ------------------------------------------------------------------ submitting */
 
 static const char *argument_label(lua_State *L, int position) {
@@ -416,40 +304,11 @@ static const char *argument_label(lua_State *L, int position) {
   return lua_pushfstring(L, "argument %d", position - 1);
 }
 
-/* Protected: pack everything after the first argument, which says where to. */
-static int pack_call(lua_State *L) {
-  struct lids_message **out = lua_touserdata(L, 1);
-  *out = lids_value_pack(L, 2, argument_label);
-  return 0;
-}
-
-/* The function at 2 and its arguments, up to the top. */
-static struct lids_message *check_message(lua_State *L) {
-  struct lids_message *message = NULL;
-  int top = lua_gettop(L);
-  luaL_checkstack(L, top + 2, "too many arguments");
-  lua_pushcfunction(L, pack_call);
-  lua_pushlightuserdata(L, &message);
-  for (int i = 2; i <= top; i++)
-    lua_pushvalue(L, i);
-  int status = lua_pcall(L, top, 0, 0);
-  if (status == LUA_OK)
-    return message;
-  if (status == LUA_ERRRUN) {
-    luaL_where(L, 1);
-    lua_insert(L, -2);
-    lua_concat(L, 2);
-  }
-  lids_error_from_message(L, status == LUA_ERRMEM ? "memory" : "transfer");
-  lua_error(L);
-  return NULL;
-}
-
 static struct lids_job *job_create(struct lids_home *home) {
   struct lids_job *self = idlesched_realloc(NULL, sizeof *self);
   if (self == NULL)
     return NULL;
-  *self = (struct lids_job){ .home = home };
+  *self = (struct lids_job){ .run = { .home = home } };
   self->core = (idlesched_job){ .run = job_run, .done = job_done, .context = self };
   atomic_init(&self->references_count, 1);
   return self;
@@ -466,14 +325,41 @@ static struct handle *replace_pool_by_handle(lua_State *L) {
   return handle;
 }
 
-int lids_job_submit(lua_State *L, idlesched_pool *pool, struct lids_home *home) {
-  luaL_checktype(L, 2, LUA_TFUNCTION);
+void lids_job_check_options(lua_State *L, int index, struct lids_job_options *out) {
+  static const char *const names[] = { "priority", "delay", "expire", "token", NULL };
+  luaL_checktype(L, index, LUA_TTABLE);
+  lids_check_options(L, index, names);
+  *out = (struct lids_job_options){
+    .priority = (int)lids_option_integer(L, index, "priority", 0, -IDLESCHED_PRIORITY_MOST,
+                                         IDLESCHED_PRIORITY_MOST),
+    .delay_ns = lids_option_duration_ns(L, index, "delay", 0),
+    .expire_ns = lids_option_duration_ns(L, index, "expire", 0),
+  };
+  if (out->delay_ns == IDLESCHED_AT_ONCE)
+    out->delay_ns = 0;
+  if (out->delay_ns == IDLESCHED_NEVER)
+    luaL_argerror(L, index, "option 'delay': seconds expected, got false");
+  if (out->expire_ns == IDLESCHED_NEVER)
+    out->expire_ns = 0;
+  if (lua_getfield(L, index, "token") != LUA_TNIL)
+    out->token = lids_token_check_option(L, index);
+  lua_pop(L, 1); /* the table holds the token */
+}
+
+int lids_job_submit(lua_State *L, int first, idlesched_pool *pool, struct lids_home *home,
+                    const struct lids_job_options *options) {
+  luaL_checktype(L, first, LUA_TFUNCTION);
   struct handle *handle = replace_pool_by_handle(L);
   struct lids_job *job = job_create(home);
   if (job == NULL)
     return lids_push_status(L, -ENOMEM);
   handle->job = job; /* what follows may raise, and then the handle frees it */
-  job->input = check_message(L);
+  job->core.priority = options->priority;
+  job->core.delay_ns = options->delay_ns;
+  job->core.expire_ns = options->expire_ns;
+  job->token = lids_token_take(options->token);
+  job->core.token = lids_token_core(job->token);
+  job->run.input = lids_run_pack(L, first, argument_label);
 
   /* The pool's own reference; relaxed, as the submit itself orders it. */
   atomic_fetch_add_explicit(&job->references_count, 1, memory_order_relaxed);

@@ -19,11 +19,25 @@ struct lids_job_pool {
 
 void lids_job_open(lua_State *L);
 
+/* How a job is to run, besides what it does.  All 0: as soon as a worker is free. */
+struct lids_job_options {
+  int priority;
+  uint64_t delay_ns, expire_ns;
+  struct lids_token *token; /* NULL, or held by the table that it is from */
+};
+
+/* The table at `index`: { priority =, delay =, expire =, token = }. */
+void lids_job_check_options(lua_State *L, int index, struct lids_job_options *out);
+
 /*
- * pool:submit(fn, ...): the stack holds the pool at 1, the function at 2 and its
- * arguments.  Pushes the handle, or nil and the reason.  Raises an error object
+ * pool:submit(fn, ...): the stack holds the pool at 1, the function at `first` and its
+ * arguments behind it.  Pushes the handle, or nil and the reason.  Raises an error object
  * when a value cannot travel; then nothing was queued.
  */
-int lids_job_submit(lua_State *L, idlesched_pool *pool, struct lids_home *home);
+int lids_job_submit(lua_State *L, int first, idlesched_pool *pool, struct lids_home *home,
+                    const struct lids_job_options *options);
+
+/* idlesched.wait_all(jobs, timeout?) -> true | nil, "timeout" | "deadlock" */
+int lids_job_wait_all(lua_State *L);
 
 #endif

@@ -15,6 +15,8 @@
 #include "lua_pool.h"
 #include "lua_release.h"
 #include "lua_pressure.h"
+#include "lua_state.h"
+#include "lua_token.h"
 #include "lua_util.h"
 #include "lua_value.h"
 
@@ -87,6 +89,37 @@ static int module_retire(lua_State *L) {
   return 0;
 }
 
+/* idlesched.cancelled() -> whether the job that runs here was asked to stop */
+static int module_cancelled(lua_State *L) {
+  struct lids_state *state = lids_state_of_lua(L);
+  const idlesched_job *job = state == NULL ? NULL : lids_state_job(state);
+  lua_pushboolean(L, job != NULL && idlesched_job_is_cancelled(job));
+  return 1;
+}
+
+#define BLOCKING_TYPE "idlesched.blocking"
+
+static int blocking_end(lua_State *L) {
+  struct lids_state *state = lids_state_of_lua(L);
+  if (state != NULL)
+    lids_state_end_blocking(state);
+  return 0;
+}
+
+/* idlesched.blocking(fn, ...) -> what fn(...) returns */
+static int module_blocking(lua_State *L) {
+  luaL_checktype(L, 1, LUA_TFUNCTION);
+  struct lids_state *state = lids_state_of_lua(L);
+  lua_newuserdatauv(L, 0, 0);
+  luaL_setmetatable(L, BLOCKING_TYPE);
+  lua_insert(L, 1);
+  lua_toclose(L, 1); /* also when it raises */
+  if (state != NULL)
+    lids_state_begin_blocking(state);
+  lua_call(L, lua_gettop(L) - 2, LUA_MULTRET);
+  return lua_gettop(L) - 1;
+}
+
 /* idlesched.is_error(value) -> whether it is an error object of this module */
 static int module_is_error(lua_State *L) {
   luaL_checkany(L, 1);
@@ -121,6 +154,11 @@ static int module_allocator(lua_State *L) {
 
 static const luaL_Reg functions[] = {
   { "pool", lids_pool_new },
+  { "current_pool", lids_pool_current },
+  { "token", lids_token_new },
+  { "wait_all", lids_job_wait_all },
+  { "cancelled", module_cancelled },
+  { "blocking", module_blocking },
   { "release", lids_release },
   { "purge_all", lids_purge_all },
   { "explain", lids_explain },
@@ -140,6 +178,9 @@ static const luaL_Reg functions[] = {
   { NULL, NULL },
 };
 
+static const luaL_Reg no_methods[] = { { NULL, NULL } };
+static const luaL_Reg blocking_metamethods[] = { { "__close", blocking_end }, { NULL, NULL } };
+
 IDLESCHED_API int luaopen_idlesched(lua_State *L) {
   luaL_checkversion(L);
   idlesched_process_defaults();
@@ -147,8 +188,10 @@ IDLESCHED_API int luaopen_idlesched(lua_State *L) {
   lids_value_open(L);
   lids_pool_open(L);
   lids_job_open(L);
+  lids_token_open(L);
   lids_guard_open(L);
   lids_pressure_open(L);
+  lids_class(L, BLOCKING_TYPE, no_methods, blocking_metamethods);
   luaL_newlib(L, functions);
   lua_pushliteral(L, "idlesched " IDLESCHED_VERSION_STRING);
   lua_setfield(L, -2, "_VERSION");

@@ -10,6 +10,7 @@
 
 #include "lua_job.h"
 #include "lua_report.h"
+#include "lua_run.h"
 #include "lua_state.h"
 #include "lua_util.h"
 
@@ -19,6 +20,7 @@ struct pool {
   struct lids_job_pool jobs; /* first: see lua_job.h */
   struct lids_home *home;    /* outlives the workers */
   uint64_t idle_release_ns;  /* as in the configuration */
+  bool is_borrowed;          /* of the job that runs here: others made it, and close it */
 };
 
 /* Key in the registry of the table whose weak keys are this state's pools. */
@@ -57,8 +59,14 @@ static void open_pools(lua_State *L) {
 
 /* --------------------------------------------------------------------- new */
 
-static const char *const option_names[] = { "name",      "workers",   "idle_release",
-                                            "idle_exit", "dedicated", NULL };
+static const char *const option_names[] = {
+  "name",         "workers",     "min_workers",   "idle_release", "idle_exit", "dedicated",
+  "max_blocking", "queue_limit", "queue_timeout", "stack_size",   "on_start",  "on_stop",
+  "on_release",   NULL,
+};
+
+#define STACK_LEAST (64 * 1024)
+#define STACK_MOST (1024 * 1024 * 1024)
 
 /* package[name] of this state, as a string; pushed. */
 static const char *push_search_path(lua_State *L, const char *name) {
@@ -76,17 +84,77 @@ static struct pool *push_pool(lua_State *L) {
   return self;
 }
 
-int lids_pool_new(lua_State *L) {
-  lua_settop(L, 1);
-  lids_check_options(L, 1, option_names);
+/* 0 in Lua means none, which in a C configuration it does not. */
+static unsigned check_workers(lua_State *L, const char *name, lua_Integer absent) {
+  lua_Integer count = lids_option_integer(L, 1, name, absent, 0, LIDS_WORKERS_MOST);
+  return count == 0 ? IDLESCHED_NO_WORKERS : (unsigned)count;
+}
+
+static idlesched_pool_config check_config(lua_State *L) {
   idlesched_pool_config config = {
-    .workers_max = (unsigned)lids_option_integer(L, 1, "workers", idlesched_cpus(), 1,
-                                                 LIDS_WORKERS_MOST),
+    .workers_max = check_workers(L, "workers", idlesched_cpus()),
+    .workers_min = (unsigned)lids_option_integer(L, 1, "min_workers", 0, 0, LIDS_WORKERS_MOST),
+    .queue_max = (uint64_t)lids_option_integer(L, 1, "queue_limit", 0, 1, LUA_MAXINTEGER),
+    .queue_timeout_ns = lids_option_duration_ns(L, 1, "queue_timeout", 0),
+    .stack_size = (size_t)lids_option_integer(L, 1, "stack_size", 0, STACK_LEAST, STACK_MOST),
     .idle_release_ns = lids_option_duration_ns(L, 1, "idle_release", 100 * IDLESCHED_MS),
     .idle_exit_ns = lids_option_duration_ns(L, 1, "idle_exit", 10 * IDLESCHED_S),
     .name = lids_option_string(L, 1, "name", "pool"),
     .is_dedicated = lids_option_boolean(L, 1, "dedicated", false),
   };
+  bool has_workers = config.workers_max != IDLESCHED_NO_WORKERS;
+  unsigned most = has_workers ? config.workers_max : 0;
+  if (config.workers_min > most)
+    luaL_argerror(L, 1,
+                  lua_pushfstring(L,
+                                  "option 'min_workers': no more than the %d of 'workers' "
+                                  "expected, got %d",
+                                  (int)most, (int)config.workers_min));
+  config.blocking_max = check_workers(L, "max_blocking", has_workers ? (lua_Integer)most : 0);
+  return config;
+}
+
+static const char *start_label(lua_State *L, int position) {
+  (void)position;
+  return lua_pushliteral(L, "option 'on_start'");
+}
+
+static const char *stop_label(lua_State *L, int position) {
+  (void)position;
+  return lua_pushliteral(L, "option 'on_stop'");
+}
+
+static const char *release_label(lua_State *L, int position) {
+  (void)position;
+  return lua_pushliteral(L, "option 'on_release'");
+}
+
+/* The function of an option, packed for the workers; NULL when it is not set. */
+static struct lids_message *check_callback(lua_State *L, const char *name,
+                                           const char *(*label)(lua_State *L, int position)) {
+  struct lids_message *message = NULL;
+  if (!lua_istable(L, 1) || lua_getfield(L, 1, name) == LUA_TNIL)
+    return NULL;
+  if (!lua_isfunction(L, -1))
+    luaL_argerror(
+      L, 1,
+      lua_pushfstring(L, "option '%s': a function expected, got %s", name, luaL_typename(L, -1)));
+  message = lids_run_pack(L, lua_gettop(L), label);
+  lua_pop(L, 1);
+  return message;
+}
+
+/* Each may raise, and then the pool object frees what is there already. */
+static void check_callbacks(lua_State *L, struct lids_home *home) {
+  home->on_start = check_callback(L, "on_start", start_label);
+  home->on_stop = check_callback(L, "on_stop", stop_label);
+  home->on_release = check_callback(L, "on_release", release_label);
+}
+
+int lids_pool_new(lua_State *L) {
+  lua_settop(L, 1);
+  lids_check_options(L, 1, option_names);
+  idlesched_pool_config config = check_config(L);
   struct pool *self = push_pool(L);
   int handle = lua_gettop(L);
   const char *path = push_search_path(L, "path");
@@ -94,6 +162,7 @@ int lids_pool_new(lua_State *L) {
   self->home = lids_home_create(config.name, path, cpath);
   if (self->home == NULL)
     return lids_push_status(L, -ENOMEM);
+  check_callbacks(L, self->home);
   config.hooks = (idlesched_worker_hooks){ .collect = lids_state_collect,
                                            .stop = lids_state_stop,
                                            .context = self->home };
@@ -109,12 +178,62 @@ int lids_pool_new(lua_State *L) {
   return 1;
 }
 
+/* The pool outlives its workers' states, and with them this object. */
+int lids_pool_current(lua_State *L) {
+  struct lids_state *state = lids_state_of_lua(L);
+  if (state == NULL || lids_state_job(state) == NULL) {
+    luaL_pushfail(L);
+    return 1;
+  }
+  struct pool *self = push_pool(L);
+  self->is_borrowed = true;
+  self->home = lids_state_home(state);
+  self->jobs.core = idlesched_worker_pool(idlesched_worker_current());
+  return 1;
+}
+
 /* -------------------------------------------------------------------- jobs */
 
-/* pool:submit(fn, ...) -> job | nil, "closed" | nil, message, number */
+/* pool:submit(fn, ...) -> job | nil, "closed" | "full" | nil, message, number */
 static int pool_submit(lua_State *L) {
+  static const struct lids_job_options usual = { 0 };
   struct pool *self = check_pool(L);
-  return lids_job_submit(L, self->jobs.core, self->home);
+  return lids_job_submit(L, 2, self->jobs.core, self->home, &usual);
+}
+
+/* pool:submit_with({ priority =, delay =, expire =, token = }, fn, ...) -> as submit, or
+ * nil, "cancelled" */
+static int pool_submit_with(lua_State *L) {
+  struct pool *self = check_pool(L);
+  struct lids_job_options options;
+  lids_job_check_options(L, 2, &options);
+  return lids_job_submit(L, 3, self->jobs.core, self->home, &options);
+}
+
+/* pool:pause(), pool:resume() */
+static int pool_pause(lua_State *L) {
+  idlesched_pool_pause(check_pool(L)->jobs.core);
+  return 0;
+}
+
+static int pool_resume(lua_State *L) {
+  idlesched_pool_resume(check_pool(L)->jobs.core);
+  return 0;
+}
+
+/* pool:resize(workers, min_workers = 0) -> true | nil, "closed" | nil, message, number */
+static int pool_resize(lua_State *L) {
+  struct pool *self = check_pool(L);
+  lua_Integer workers = luaL_checkinteger(L, 2);
+  lua_Integer min_workers = luaL_optinteger(L, 3, 0);
+  if (workers < 1 || workers > LIDS_WORKERS_MOST)
+    luaL_argerror(
+      L, 2, lua_pushfstring(L, "1 to %d workers expected, got %I", LIDS_WORKERS_MOST, workers));
+  if (min_workers < 0 || min_workers > workers)
+    luaL_argerror(
+      L, 3, lua_pushfstring(L, "0 to %I workers to keep expected, got %I", workers, min_workers));
+  return lids_push_status(
+    L, idlesched_pool_resize(self->jobs.core, (unsigned)workers, (unsigned)min_workers));
 }
 
 /* pool:wait(timeout?) -> true | nil, "timeout": until no job is queued or running */
@@ -151,7 +270,7 @@ static int pool_release(lua_State *L) {
 /* ----------------------------------------------------------------- numbers */
 
 static void push_worker_numbers(lua_State *L, const idlesched_pool_stats *stats) {
-  lua_createtable(L, 0, 9);
+  lua_createtable(L, 0, 11);
   lids_set_integer(L, "max", stats->workers_max);
   lids_set_integer(L, "threads", stats->threads);
   lids_set_integer(L, "active", stats->active);
@@ -161,11 +280,14 @@ static void push_worker_numbers(lua_State *L, const idlesched_pool_stats *stats)
   lids_set_integer(L, "parked", stats->parked);
   lids_set_integer(L, "releasing", stats->releasing);
   lids_set_integer(L, "exiting", stats->exiting);
+  lids_set_integer(L, "blocking", stats->blocking);
+  lids_set_integer(L, "min", stats->workers_min);
 }
 
 static void push_job_numbers(lua_State *L, const idlesched_pool_stats *stats) {
-  lua_createtable(L, 0, 6);
+  lua_createtable(L, 0, 7);
   lids_set_integer(L, "queued", stats->jobs_queued);
+  lids_set_integer(L, "delayed", stats->jobs_delayed);
   lids_set_integer(L, "running", stats->jobs_running);
   lids_set_integer(L, "submitted", stats->jobs_submitted);
   lids_set_integer(L, "done", stats->jobs_done);
@@ -183,6 +305,8 @@ static int pool_stats(lua_State *L) {
   lua_setfield(L, -2, "workers");
   push_job_numbers(L, &stats);
   lua_setfield(L, -2, "jobs");
+  lua_pushboolean(L, stats.is_paused);
+  lua_setfield(L, -2, "paused");
   lids_set_integer(L, "wakes", stats.wakes);
   lids_set_integer(L, "polls", stats.polls);
   lids_set_integer(L, "starts", stats.starts);
@@ -306,6 +430,10 @@ static int pool_leave_scope(lua_State *L) {
 static int pool_gc(lua_State *L) {
   struct pool *self = luaL_checkudata(L, 1, POOL_TYPE);
   idlesched_pool *core = self->jobs.core;
+  if (self->is_borrowed) {
+    self->jobs.core = NULL;
+    return 0;
+  }
   if (core != NULL)
     (void)idlesched_pool_close(core, IDLESCHED_CLOSE_CANCEL, 2 * IDLESCHED_S, NULL);
   bool is_left_behind = core != NULL && count_threads(core) > 0;
@@ -322,6 +450,10 @@ static int pool_gc(lua_State *L) {
 
 static const luaL_Reg methods[] = {
   { "submit", pool_submit },
+  { "submit_with", pool_submit_with },
+  { "pause", pool_pause },
+  { "resume", pool_resume },
+  { "resize", pool_resize },
   { "wait", pool_wait },
   { "start_workers", pool_start_workers },
   { "release", pool_release },

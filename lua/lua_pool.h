@@ -16,6 +16,9 @@ void lids_pool_open(lua_State *L);
 /* idlesched.pool(options?) -> pool | nil, message, number */
 int lids_pool_new(lua_State *L);
 
+/* idlesched.current_pool() -> the pool of the job that runs here | nil */
+int lids_pool_current(lua_State *L);
+
 /* Most workers that a pool may have. */
 #define LIDS_WORKERS_MOST 1024
 

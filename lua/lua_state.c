@@ -35,8 +35,16 @@
  */
 #define CHUNK_BYTES (96 * 1024)
 
+/* Key in the registry of a worker's Lua state. */
+static const char state_key;
+
 struct lids_state {
   lua_State *L;
+  struct lids_home *home;
+  lua_State *runs_in; /* L, or the stack that a waiting job has made for another one */
+  const idlesched_job *job;
+  unsigned blocking_count;
+  bool is_started; /* the pool's on_start was called */
   struct lids_memory memory;
   struct lids_warner warner;
   bool is_collecting;    /* between the first step of a release and its last */
@@ -75,6 +83,9 @@ void lids_home_destroy(struct lids_home *self) {
   idlesched_free(self->pool_name);
   idlesched_free(self->path);
   idlesched_free(self->cpath);
+  lids_message_free(self->on_start);
+  lids_message_free(self->on_stop);
+  lids_message_free(self->on_release);
   lids_warnings_clear(&self->warnings);
   idlesched_free(self);
 }
@@ -115,7 +126,9 @@ static void make_buffer_metatable(lua_State *L) {
 
 /* Protected: libraries, the creator's search paths, the module itself. */
 static int furnish(lua_State *L) {
-  const struct lids_home *home = lua_touserdata(L, 1);
+  struct lids_state *self = lua_touserdata(L, 1);
+  const struct lids_home *home = self->home;
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &state_key);
   luaL_openlibs(L);
   set_package_field(L, "path", home->path);
   set_package_field(L, "cpath", home->cpath);
@@ -129,14 +142,19 @@ static struct lids_state *state_create(struct lids_home *home) {
   struct lids_state *self = idlesched_realloc(NULL, sizeof *self);
   if (self == NULL)
     return NULL;
+  self->home = home;
+  self->job = NULL;
+  self->blocking_count = 0;
+  self->is_started = false;
   self->is_collecting = false;
   lids_memory_init(&self->memory, self->chunk, CHUNK_BYTES);
   self->L = lua_newstate(lids_memory_allocate, &self->memory);
   if (self->L == NULL)
     goto free_self;
+  self->runs_in = self->L;
   lids_warner_attach(&self->warner, self->L, &home->warnings);
   lua_pushcfunction(self->L, furnish);
-  lua_pushlightuserdata(self->L, home);
+  lua_pushlightuserdata(self->L, self);
   if (lua_pcall(self->L, 1, 0, 0) != LUA_OK)
     goto close_state;
   lids_memory_set_kind(self->L, LIDS_MEMORY_PASSING);
@@ -161,8 +179,96 @@ struct lids_state *lids_state_of(idlesched_worker *worker, struct lids_home *hom
   return self;
 }
 
-lua_State *lids_state_lua(struct lids_state *self) {
-  return self->L;
+struct lids_state *lids_state_of_lua(lua_State *L) {
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &state_key);
+  struct lids_state *self = lua_touserdata(L, -1);
+  lua_pop(L, 1);
+  return self;
+}
+
+struct lids_home *lids_state_home(const struct lids_state *self) {
+  return self->home;
+}
+
+lua_State *lids_state_lua(const struct lids_state *self) {
+  return self->runs_in;
+}
+
+lua_State *lids_state_set_lua(struct lids_state *self, lua_State *L) {
+  lua_State *before = self->runs_in;
+  self->runs_in = L;
+  return before;
+}
+
+/* ---------------------------------------------------------------- callbacks */
+
+/* Protected: call a function of the pool's maker, whose message is at 1. */
+static int call_back(lua_State *L) {
+  const struct lids_message *message = lua_touserdata(L, 1);
+  lua_settop(L, 0);
+  int count = lids_value_unpack_call(L, message);
+  lua_call(L, count - 1, 0);
+  return 0;
+}
+
+/* NULL when it has returned; else what it raised, as long as that is on the stack, on top. */
+static const char *try_callback(const struct lids_state *self, const struct lids_message *message) {
+  lua_pushcfunction(self->L, call_back);
+  lua_pushlightuserdata(self->L, (void *)message);
+  if (lua_pcall(self->L, 1, 0, 0) == LUA_OK)
+    return NULL;
+  const char *text = lua_tostring(self->L, -1);
+  return text == NULL ? "an error that is no string" : text;
+}
+
+/* A failure is nobody's: it becomes a warning. */
+static void call_back_or_warn(const struct lids_state *self, const char *name,
+                              const struct lids_message *message) {
+  if (message == NULL)
+    return;
+  const char *text = try_callback(self, message);
+  if (text != NULL) {
+    lua_warning(self->L, "error in ", 1);
+    lua_warning(self->L, name, 1);
+    lua_warning(self->L, ": ", 1);
+    lua_warning(self->L, text, 0);
+  }
+  lua_settop(self->L, 0);
+}
+
+bool lids_state_start(struct lids_state *self, char **out_text) {
+  if (self->is_started || self->home->on_start == NULL) {
+    self->is_started = true;
+    return true;
+  }
+  const char *text = try_callback(self, self->home->on_start);
+  if (text != NULL)
+    *out_text = copy_text(text);
+  lua_settop(self->L, 0);
+  self->is_started = text == NULL;
+  return self->is_started;
+}
+
+/* -------------------------------------------------------------------- the job */
+
+const idlesched_job *lids_state_job(const struct lids_state *self) {
+  return self->job;
+}
+
+const idlesched_job *lids_state_set_job(struct lids_state *self, const idlesched_job *job) {
+  const idlesched_job *before = self->job;
+  self->job = job;
+  return before;
+}
+
+void lids_state_begin_blocking(struct lids_state *self) {
+  if (self->blocking_count++ == 0)
+    idlesched_blocking_begin();
+}
+
+void lids_state_end_blocking(struct lids_state *self) {
+  if (--self->blocking_count == 0)
+    idlesched_blocking_end();
 }
 
 void lids_state_tell_memory(const struct lids_state *self, idlesched_worker *worker) {
@@ -176,6 +282,8 @@ void lids_state_stop(idlesched_worker *worker, void *home) {
   struct lids_state *self = idlesched_worker_data(worker);
   if (self == NULL)
     return;
+  if (self->is_started)
+    call_back_or_warn(self, "on_stop", self->home->on_stop);
   idlesched_worker_set_data(worker, NULL);
   lua_close(self->L);
   idlesched_free(self);
@@ -189,6 +297,7 @@ static void begin_round(struct lids_state *self) {
 }
 
 static void begin_collection(struct lids_state *self) {
+  call_back_or_warn(self, "on_release", self->home->on_release);
   self->is_collecting = true;
   self->rounds_count = 0;
   begin_round(self);

@@ -216,6 +216,10 @@ static const char *reason(int status) {
     return "closed";
   case -EDEADLK:
     return "deadlock";
+  case -ENOBUFS:
+    return "full";
+  case -ECANCELED:
+    return "cancelled";
   default:
     return NULL;
   }

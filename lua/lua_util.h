@@ -54,7 +54,7 @@ bool lids_option_boolean(lua_State *L, int index, const char *name, bool absent)
 
 /*
  * Push true for 0, and for a negative status nil with its reason: "timeout",
- * "closed", "deadlock", or message and number.  How many values that are.
+ * "closed", "deadlock", "full", "cancelled", or message and number.  How many values that are.
  */
 int lids_push_status(lua_State *L, int status);
 
