@@ -100,6 +100,38 @@ function idlesched.retire() end
 ---@return integer? errno
 function idlesched.memory() end
 
+---In a job: the pool that it runs in, to submit more to it, and to wait for that: the worker
+---runs the awaited job itself if nobody has begun it. Waiting in a circle is nil, "deadlock".
+---Outside of a job nil.
+---@return idlesched.Pool?
+function idlesched.current_pool() end
+
+---In a job: call fn, which is about to block, on a system call, say. Until it returns the pool
+---may have one more worker in this one's place. Outside of a job it only calls. fn cannot yield.
+---@param fn function
+---@param ... any
+---@return any ... what fn returns
+function idlesched.blocking(fn, ...) end
+
+---In a job: whether it was asked to stop, by its handle or its token. Ask between two steps of
+---something long. Outside of a job false.
+---@return boolean
+function idlesched.cancelled() end
+
+---A token, to be given to any number of jobs of any pools, and to cancel them all.
+---@return idlesched.Token? token
+---@return string? message
+---@return integer? errno
+---@nodiscard
+function idlesched.token() end
+
+---Wait for all of these jobs, within one time limit.
+---@param jobs idlesched.Job[]
+---@param timeout? number seconds; nil waits for ever
+---@return true? ok they have ended, in whatever way
+---@return "timeout"|"deadlock"|nil reason
+function idlesched.wait_all(jobs, timeout) end
+
 ---CPUs that this process may use: the smaller of affinity and cgroup quota.
 ---@return integer
 function idlesched.cpus() end
@@ -123,7 +155,25 @@ function idlesched.allocator() end
 
 ---@class idlesched.PoolOptions
 ---@field name? string default "pool"; threads carry the first 15 bytes of it
----@field workers? integer most threads at a time, 1 to 1024; default idlesched.cpus()
+---Most workers that run jobs at a time, up to 1024; default idlesched.cpus(). 0: each job runs
+---in the thread that submits it, before submit returns, in a Lua state of its own all the same.
+---@field workers? integer
+---@field min_workers? integer so many threads do not end after idle_exit; default 0
+---Most threads at a time in place of those whose job blocks; default `workers`, 0 = none.
+---@field max_blocking? integer
+---@field queue_limit? integer most jobs that wait; default no limit
+---Seconds that submit waits for room in the queue; default 0: nil, "full" at once; false = no
+---limit. A job of the pool runs a waiting job itself instead, to make room.
+---@field queue_timeout? number|false
+---@field stack_size? integer bytes of each thread's stack, 64 KiB to 1 GiB; default 1 MiB
+---Called on each worker's thread, in its Lua state, before its first job; when it raises, that
+---job fails with an error of kind "start", and the next one tries again. Travels as jobs do.
+---@field on_start? function
+---The same before that state is closed; an error becomes a warning.
+---@field on_stop? function
+---The same when the worker is about to release, to drop what the state caches; may be called
+---again for the same release, when a job came between. An error becomes a warning.
+---@field on_release? function
 ---Seconds without a job until a worker's memory is released; default 0.1, false = never.
 ---@field idle_release? number|false
 ---Seconds without a job until a worker's thread ends; default 10, false = never.
@@ -142,9 +192,40 @@ local Pool = {}
 ---@param fn function
 ---@param ... any
 ---@return idlesched.Job? job
----@return "closed"|string|nil reason
+---@return "closed"|"full"|string|nil reason
 ---@return integer? errno
 function Pool:submit(fn, ...) end
+
+---@class idlesched.JobOptions
+---@field priority? integer -7 to 7, default 0: higher ones begin first; first in, first out inside
+---@field delay? number seconds: begun no earlier than so long from now
+---Seconds: if it was not begun so long from now, it never is; result() then raises "expired".
+---@field expire? number|false
+---@field token? idlesched.Token cancels it
+
+---The same with options.
+---@param options idlesched.JobOptions
+---@param fn function
+---@param ... any
+---@return idlesched.Job? job
+---@return "closed"|"full"|"cancelled"|string|nil reason
+---@return integer? errno
+function Pool:submit_with(options, fn, ...) end
+
+---Begin no more jobs until resumed; those that run go on, and submit takes jobs in. Workers
+---are idle meanwhile: they release, and their threads end in time. Pauses do not count.
+function Pool:pause() end
+
+---End a pause. A close does it as well.
+function Pool:resume() end
+
+---From now on so many workers at most. Those that are too many end: at once, or after their job.
+---@param workers integer 1 to 1024
+---@param min_workers? integer so many threads do not end after idle_exit; default 0
+---@return true? ok
+---@return "closed"|string|nil reason
+---@return integer? errno
+function Pool:resize(workers, min_workers) end
 
 ---Wait until no job is queued and none is running. True also when jobs have failed: ask
 ---each job, or stats().jobs.failed.
@@ -204,11 +285,16 @@ function Job:status() end
 ---Wait until the job has ended, in whatever way.
 ---@param timeout? number seconds; nil waits for ever
 ---@return true? ok
----@return "timeout"? reason
+---@return "timeout"|"deadlock"|nil reason deadlock: in a job that it waits for
 function Job:wait(timeout) end
 
----What the job returned, as often as you like. Raises its error object, or the string
----"timeout" or "cancelled".
+---The job is not wanted any more. What waits in the queue ends at once; what runs is asked to
+---stop, and decides by idlesched.cancelled().
+---@return "cancelled"|"requested"|false false: it had ended
+function Job:cancel() end
+
+---What the job returned, as often as you like. Raises its error object, or one of the strings
+---"timeout", "cancelled", "expired" and "deadlock".
 ---@param timeout? number seconds; nil waits for ever
 ---@return any ...
 function Job:result(timeout) end
@@ -218,6 +304,16 @@ function Job:result(timeout) end
 ---@return true? ok
 ---@return any ...
 function Job:try(timeout) end
+
+---@class idlesched.Token
+local Token = {}
+
+---Cancel all jobs that have the token, now and from now on. Looks at every queued job.
+---@return integer count of those that waited, and never run
+function Token:cancel() end
+
+---@return boolean
+function Token:cancelled() end
 
 ---@class idlesched.Guard
 local Guard = {}
@@ -351,6 +447,7 @@ function Watcher:stats() end
 ---@class idlesched.PoolStats
 ---@field workers idlesched.WorkerStats
 ---@field jobs idlesched.JobStats
+---@field paused boolean
 ---@field wakes integer tickets given
 ---@field polls integer polls made with a ticket
 ---@field starts integer threads started
@@ -368,8 +465,9 @@ function Watcher:stats() end
 ---@field right integer what its right side is now; the two should be equal
 
 ---@class idlesched.Error
----What happened: the job raised it; a value cannot travel; the worker had no memory.
----@field kind "error"|"transfer"|"memory"
+---What happened: the job raised it; a value cannot travel; the worker had no memory; the pool's
+---on_start raised it.
+---@field kind "error"|"transfer"|"memory"|"start"
 ---With the position where Lua gave one; tostring(err) adds the traceback.
 ---@field message string
 ---@field value any the original error value, where it can travel and is no string
