@@ -426,7 +426,7 @@ function Watcher:stats() end
 ---@field free integer after: the rest of it
 
 ---@class idlesched.WorkerStats
----@field max integer most threads at a time
+---@field max integer most that run jobs at a time, besides those in place of blocking ones
 ---@field threads integer workers that have a thread; the sum of the five states
 ---@field active integer workers that run or have been told to: running + tickets
 ---@field tickets integer wakes given and not yet used
@@ -435,9 +435,12 @@ function Watcher:stats() end
 ---@field parked integer
 ---@field releasing integer
 ---@field exiting integer
+---@field blocking integer of those that run, those whose job blocks
+---@field min integer threads that do not end after idle_exit
 
 ---@class idlesched.JobStats
----@field queued integer
+---@field queued integer the delayed ones among them
+---@field delayed integer
 ---@field running integer
 ---@field submitted integer so far: queued + running + done + failed + cancelled
 ---@field done integer

@@ -3,6 +3,9 @@
 -- crew_spec.lua - how many workers a pool has, and what is done on them besides jobs: sizes,
 -- blocking jobs, no workers at all, waiting inside a job, callbacks.
 
+-- Globals of the workers, which jobs share.
+-- luacheck: globals kept calls cache releases
+
 local here = debug.getinfo(1, "S").source:match("^@(.*/)") or ""
 local support = dofile(here .. "support.lua")
 local check_raises = support.check_raises

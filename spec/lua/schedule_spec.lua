@@ -3,6 +3,9 @@
 -- schedule_spec.lua - when a job is begun, and whether at all: priorities, delays, expiry,
 -- cancelling, full queues, pauses.
 
+-- Globals of the workers, which jobs share.
+-- luacheck: globals order
+
 local here = debug.getinfo(1, "S").source:match("^@(.*/)") or ""
 local support = dofile(here .. "support.lua")
 local check_raises = support.check_raises
