@@ -9,6 +9,15 @@
 #include "cgroup_kit.h"
 #include "pool_kit.h"
 
+/* A machine with so many, unless it is 0. */
+static unsigned pretended_cpus;
+
+unsigned __real_ids_cpus_count(void);
+unsigned __wrap_ids_cpus_count(void);
+unsigned __wrap_ids_cpus_count(void) {
+  return pretended_cpus > 0 ? pretended_cpus : __real_ids_cpus_count();
+}
+
 static unsigned default_workers_max(void) {
   idlesched_pool *pool = NULL;
   REQUIRE_EQ_INT(idlesched_pool_create(&pool, NULL), 0);
@@ -52,6 +61,14 @@ SPEC(an_affinity_to_one_cpu, "G1 a process that is bound to one CPU has one work
   CPU_SET(first, &one);
   REQUIRE_EQ_INT(sched_setaffinity(0, sizeof one, &one), 0);
   check_one();
+}
+
+SPEC(more_cpus_than_workers, "G1 by default a pool never has more workers than a pool can have") {
+  pretended_cpus = 4096;
+  CHECK_EQ_INT(default_workers_max(), 4096);
+  pretended_cpus = 4097;
+  CHECK_EQ_INT(idlesched_cpus(), 4097);
+  CHECK_EQ_INT(default_workers_max(), 4096);
 }
 
 /* ---------------------------------------------------------------------- real cgroups */
