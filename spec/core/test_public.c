@@ -206,7 +206,7 @@ SPEC(a_job_may_use_another_pool, "G9 a job may wait for, and release, a pool tha
   idlesched_pool_destroy(pool);
 }
 
-SPEC(small_things, "the clock moves on, and a block of no bytes is a block") {
+SPEC(small_things, "public: the clock moves on, and a block of no bytes is a block") {
   uint64_t before_ns = idlesched_now_ns();
   WAIT_UNTIL(idlesched_now_ns() > before_ns, SOON_MS);
   void *block = idlesched_realloc(NULL, 0);

@@ -198,7 +198,7 @@ describe("module", function()
   end)
 
   describe("clock", function()
-    it("tells seconds that never go back", function()
+    it("G6 tells seconds that never go back", function()
       local last = idlesched.now()
       assert.are.equal("float", math.type(last))
       for _ = 1, 1000 do
@@ -227,7 +227,7 @@ describe("module", function()
   end)
 
   describe("memory", function()
-    it("counts threads as the kernel does", function()
+    it("N4 counts threads as the kernel does", function()
       local function threads()
         return tonumber(support.read("/proc/self/status"):match("Threads:%s*(%d+)"))
       end
@@ -240,7 +240,7 @@ describe("module", function()
       assert.are.equal(4, idlesched.memory().threads)
     end)
 
-    it("counts bytes: what is allocated is in it, as whole pages", function()
+    it("N4 counts bytes: what is allocated is in it, as whole pages", function()
       support.await_alone()
       collectgarbage()
       collectgarbage("stop") -- what other cases have left must not go meanwhile
@@ -298,7 +298,7 @@ describe("module", function()
   end)
 
   describe("allocator", function()
-    it("is the one that was built in, with its version", function()
+    it("A16 is the one that was built in, with its version", function()
       local pattern = support.allocator == "system" and "^system$" or "^mimalloc %d+%.%d+%.%d+$"
       assert.is_truthy(idlesched.allocator():match(pattern), idlesched.allocator())
     end)
