@@ -118,7 +118,7 @@ IDLESCHED_API void idlesched_sleep(uint64_t duration_ns);
  * fewer where a cgroup has a quota, of which each begun CPU counts.  The smallest quota counts
  * of the process's cgroups and all above them, of both versions, as far up as is mounted: in a
  * container up to its own root, which alone counts if the process's cgroup is not to be seen.
- * Reads 10 small files of the kernel's, which takes some 0.1 ms.
+ * Reads small files of the kernel's, which takes some 0.1 ms.
  */
 IDLESCHED_API unsigned idlesched_cpus(void);
 
