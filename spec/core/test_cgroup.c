@@ -104,6 +104,22 @@ SPEC(its_group_in_a_mount, "N8 the own cgroup is found where its tree is mounted
   *mounts = '\0';
   mount_tree("/", "/with\\040blank\\134", V2);
   check_found(NULL, "/with blank\\/..dots", true);
+  *mounts = '\0';
+  mount_tree("/", "/no\\9code\\x40\\04", V2);
+  check_found(NULL, "/no\\9code\\x40\\04/..dots", true);
+}
+
+SPEC(a_mount_at_the_root, "N8 a tree may be mounted at the root of all files") {
+  struct ids_cgroup group;
+  begin();
+  write_file("cgroup", "0::/\n");
+  write_file("mountinfo", "41 31 0:38 / / rw - " V2 "\n");
+  REQUIRE_EQ_INT(ids_cgroup_find(&group, proc, NULL), 0);
+  CHECK_EQ_STR(group.folder, "");
+  write_file("cgroup", "0::/a\n");
+  REQUIRE_EQ_INT(ids_cgroup_find(&group, proc, NULL), 0);
+  CHECK_EQ_STR(group.folder, "/a");
+  CHECK_EQ_INT(ids_cgroup_cpus(proc), UINT_MAX); /* the walk ends */
 }
 
 SPEC(its_group_elsewhere, "N8 a cgroup that a mount does not show is not guessed") {
@@ -271,6 +287,24 @@ SPEC(files_that_cannot_be_read, "G1 a file that cannot be read counts as none") 
   write_file("mnt/a/cpu.max/which/is/a/folder", "");
   CHECK_EQ_INT(ids_cgroup_cpus(proc), 3);
   CHECK_EQ_INT(ids_cgroup_cpus("/nonexistent"), UINT_MAX);
+}
+
+SPEC(a_failed_read_of_mounts, "G1 mounts that cannot be read are none, and it is said why") {
+  struct ids_cgroup group;
+  begin();
+  write_file("mountinfo/is/a/folder", "");
+  write_file("cgroup", "0::/a\n");
+  CHECK_EQ_INT(ids_cgroup_find(&group, proc, NULL), -EISDIR);
+  CHECK_EQ_INT(ids_cgroup_cpus(proc), UINT_MAX);
+}
+
+SPEC(a_failed_read_of_the_name,
+     "G1 a cgroup's name that cannot be read is none, and it is said why") {
+  struct ids_cgroup group;
+  begin();
+  write_file("cgroup/is/a/folder", "");
+  CHECK_EQ_INT(ids_cgroup_find(&group, proc, NULL), -EISDIR);
+  CHECK_EQ_INT(ids_cgroup_cpus(proc), UINT_MAX);
 }
 
 SPEC(version_1, "G1 version 1 keeps quota and period in two files of the controller's tree") {
