@@ -211,9 +211,13 @@ void idlesched_worker_retire(idlesched_worker *worker) {
     ids_worker_retire(worker);
 }
 
+static unsigned default_workers_max(void) {
+  return (unsigned)ids_smaller(ids_cpus_count(), WORKERS_MAX_LIMIT);
+}
+
 static int group_config(struct ids_group_config *out, const idlesched_pool_config *config) {
   *out = (struct ids_group_config){
-    .workers_max = config->workers_max == 0 ? ids_cpus_count() : config->workers_max,
+    .workers_max = config->workers_max == 0 ? default_workers_max() : config->workers_max,
     .idle_release_ns = default_ns(config->idle_release_ns, IDLE_RELEASE_DEFAULT_NS),
     .idle_exit_ns = default_ns(config->idle_exit_ns, IDLE_EXIT_DEFAULT_NS),
     .stack_size = config->stack_size == 0 ? STACK_SIZE_DEFAULT : config->stack_size,

@@ -133,8 +133,13 @@ IDLESCHED_API uint64_t idlesched_now_ns(void);
 /* Block the calling thread for so long. */
 IDLESCHED_API void idlesched_sleep(uint64_t duration_ns);
 
-/* CPUs this process may use: the smaller of affinity and the quota at the root of the
- * cgroup tree it sees (a container's own), at least 1. */
+/*
+ * CPUs this process may use, at least 1: as many as the calling thread's affinity allows, or
+ * fewer where a cgroup has a quota, of which each begun CPU counts.  The smallest quota counts
+ * of the process's cgroups and all above them, of both versions, as far up as is mounted: in a
+ * container up to its own root, which alone counts if the process's cgroup is not to be seen.
+ * Reads small files of the kernel's, which takes some 0.1 ms.
+ */
 IDLESCHED_API unsigned idlesched_cpus(void);
 
 /* One of the allocators of the process. */

@@ -6,6 +6,8 @@
  * workers that have not released, what their Lua states hold, overrides and settings of the
  * allocator, free blocks in used pages, heaps that are nobody's business here.
  */
+#include "lua_explain.h"
+
 #include <inttypes.h>
 #include <lauxlib.h>
 #include <stdarg.h>
@@ -14,7 +16,6 @@
 
 #include "idlesched.h"
 #include "lua_pool.h"
-#include "lua_release.h"
 #include "lua_util.h"
 
 /* Less is not worth a line. */

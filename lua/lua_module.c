@@ -10,11 +10,12 @@
 
 #include "idlesched.h"
 #include "lua_error.h"
+#include "lua_explain.h"
 #include "lua_guard.h"
 #include "lua_job.h"
 #include "lua_pool.h"
-#include "lua_release.h"
 #include "lua_pressure.h"
+#include "lua_release.h"
 #include "lua_util.h"
 #include "lua_value.h"
 

@@ -76,12 +76,19 @@ static struct pool *push_pool(lua_State *L) {
   return self;
 }
 
+static unsigned option_workers(lua_State *L) {
+  unsigned count = (unsigned)lids_option_integer(L, 1, "workers", 0, 1, LIDS_WORKERS_MOST);
+  if (count > 0)
+    return count;
+  unsigned cpus = idlesched_cpus();
+  return cpus < LIDS_WORKERS_MOST ? cpus : LIDS_WORKERS_MOST;
+}
+
 int lids_pool_new(lua_State *L) {
   lua_settop(L, 1);
   lids_check_options(L, 1, option_names);
   idlesched_pool_config config = {
-    .workers_max = (unsigned)lids_option_integer(L, 1, "workers", idlesched_cpus(), 1,
-                                                 LIDS_WORKERS_MOST),
+    .workers_max = option_workers(L),
     .idle_release_ns = lids_option_duration_ns(L, 1, "idle_release", 100 * IDLESCHED_MS),
     .idle_exit_ns = lids_option_duration_ns(L, 1, "idle_exit", 10 * IDLESCHED_S),
     .name = lids_option_string(L, 1, "name", "pool"),

@@ -9,6 +9,7 @@
 #include "idlesched.h"
 #include "lua_pool.h"
 #include "lua_report.h"
+#include "lua_state.h"
 #include "lua_util.h"
 
 /* More are a mistake; for each pool of the process the list is searched from its begin. */

@@ -8,15 +8,6 @@
 
 #include "lua_util.h"
 
-void lids_collect_fully(lua_State *L) {
-  int before, after = lua_gc(L, LUA_GCCOUNT);
-  do {
-    before = after;
-    lua_gc(L, LUA_GCCOLLECT);
-    after = lua_gc(L, LUA_GCCOUNT);
-  } while (after < before);
-}
-
 static void set_workers(lua_State *L, const idlesched_release_report *report) {
   lids_set_integer(L, "pools", report->pools_count);
   lids_set_integer(L, "visited", report->visited_count);

@@ -13,11 +13,4 @@
  * the release.  How many values that are. */
 int lids_report_push(lua_State *L, const idlesched_release_report *report, int status);
 
-/*
- * What a release begins with: a full collection of the calling state, repeated until its
- * count stops falling, as one leaves half of the string table, and what has a finaliser.
- * May run finalisers, and raise what the collector raises.
- */
-void lids_collect_fully(lua_State *L);
-
 #endif

@@ -100,7 +100,8 @@ function idlesched.retire() end
 ---@return integer? errno
 function idlesched.memory() end
 
----CPUs that this process may use: the smaller of affinity and cgroup quota.
+---CPUs that this process may use, at least 1: by affinity, or by the smallest quota of its
+---cgroups and those above them, rounded up, whichever is fewer. Reads the kernel's files.
 ---@return integer
 function idlesched.cpus() end
 

@@ -169,9 +169,7 @@ SPEC(workers_tell_their_memory, "C4 what hosts say of their workers is in its ro
   door_open(&door);
   WAIT_UNTIL(row_of(pool, 0).state == IDLESCHED_WORKER_PARKED, SOON_MS);
 
-  struct door open = { .is_open = true,
-                       .lock = PTHREAD_MUTEX_INITIALIZER,
-                       .opened = PTHREAD_COND_INITIALIZER };
+  struct door open = DOOR_OPEN;
   struct sizes less = { 5 * MIB, MIB, &open }; /* on whichever worker */
   REQUIRE_EQ_INT(idlesched_pool_submit(pool, say_sizes, &less), 0);
   REQUIRE_EQ_INT(idlesched_pool_wait(pool, IDLESCHED_NEVER), 0);

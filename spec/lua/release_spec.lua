@@ -62,7 +62,7 @@ describe("release", function()
     assert.is_true(report.time > 0)
   end)
 
-  it("visits the pools of a list, and no other", function()
+  it("B14 visits the pools of a list, and no other", function()
     local first = pool_of(kept, { workers = 1, idle_release = false })
     local second = pool_of(kept, { workers = 1, idle_release = false })
     first:start_workers()
@@ -207,7 +207,7 @@ describe("explain", function()
     assert.is_truthy(guard)
   end)
 
-  it("knows the Lua states' garbage", function()
+  it("C4 knows the Lua states' garbage", function()
     local pool <close> = idlesched.pool { name = "dirty", workers = 1, idle_release = 60 }
     pool:submit(function() _G.kept = ("x"):rep(1 << 20) end):result()
     pool:release() -- what is there after it is in use
