@@ -242,6 +242,10 @@ IDLESCHED_API void idlesched_eager_purge_leave(void);
  *   "purge_min_size"   KiB, the smallest range that goes back; 0: the allocator's choice
  *   "purge_mult"       how many times that delay an arena waits
  *
+ * The user sets them for mimalloc as MIMALLOC_PURGE_DELAY, MIMALLOC_ARENA_PURGE_MIN_SIZE and
+ * MIMALLOC_ARENA_PURGE_MULT in the environment, where a plain number of the second is bytes:
+ * 128KiB has its unit.
+ *
  * Overrides count.  An eager-purge guard is one of the purge delay by 0; those without a
  * struct, above, have one place among the others, that of the latest to enter.  In force is the
  * value of the one that entered last of those that are held; they may leave in any order, on any
