@@ -5,6 +5,7 @@
 #include "lua_process.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "lua_memory.h"
@@ -106,16 +107,17 @@ int lids_process_memory(lua_State *L) {
 void lids_process_get_heaps(lua_State *L, int index, const char *resident,
                             idlesched_heap_memory *out) {
   memset(out, 0, IDLESCHED_HEAPS_MAX * sizeof *out);
-  if (lua_getfield(L, index, "heaps") == LUA_TTABLE)
-    for (int i = 0; i < IDLESCHED_HEAPS_MAX && lua_rawgeti(L, -1, i + 1) == LUA_TTABLE; i++) {
-      int row = lua_gettop(L);
-      out[i].name = lua_getfield(L, row, "name") == LUA_TSTRING ? lua_tostring(L, -1) : "?";
-      out[i].resident_bytes = lids_get_integer(L, row, resident);
-      out[i].live_bytes = lids_get_integer(L, row, "live");
-      out[i].free_bytes = lids_get_integer(L, row, "free");
-      lua_settop(L, row - 1);
-    }
-  lua_settop(L, index);
+  bool is_list = lua_getfield(L, index, "heaps") == LUA_TTABLE;
+  int list = lua_gettop(L);
+  for (int i = 0; is_list && i < IDLESCHED_HEAPS_MAX; i++) {
+    if (lua_rawgeti(L, list, i + 1) != LUA_TTABLE)
+      return;
+    int row = lua_gettop(L);
+    out[i].resident_bytes = lids_get_integer(L, row, resident);
+    out[i].live_bytes = lids_get_integer(L, row, "live");
+    out[i].free_bytes = lids_get_integer(L, row, "free");
+    out[i].name = lua_getfield(L, row, "name") == LUA_TSTRING ? lua_tostring(L, -1) : "?";
+  }
 }
 
 /* As it was when it was read, as far as its fields are still there. */

@@ -28,12 +28,17 @@ int lids_process_memory(lua_State *L);
 
 /* Lines of words: the memory of all the process, by allocator, and what a release can do. */
 void lids_process_add(luaL_Buffer *text, const idlesched_memory *memory);
-/* Read the allocators back from the field `heaps` of the table at `index`, whose rows have their
- * bytes in memory as `resident`.  What is not there is 0; the names are the table's. */
-void lids_process_get_heaps(lua_State *L, int index, const char *resident,
-                            idlesched_heap_memory *out);
-/* Those of the allocators, and what is elsewhere. */
+
+/* Those of them that are by allocator, and of what is elsewhere. */
 void lids_process_add_heaps(luaL_Buffer *text, const idlesched_heap_memory *heaps,
                             uint64_t elsewhere_bytes);
+
+/*
+ * Read the allocators back from the field `heaps` of the table at `index`, whose rows have their
+ * bytes in memory as `resident`.  What is not there is 0.  Leaves on the stack what keeps the
+ * names.
+ */
+void lids_process_get_heaps(lua_State *L, int index, const char *resident,
+                            idlesched_heap_memory *out);
 
 #endif
