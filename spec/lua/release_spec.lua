@@ -299,6 +299,26 @@ describe("explain", function()
     end
   end)
 
+  it("B29 says whose wish huge pages are", function()
+    if support.allocator == "system" then
+      return pending("the system's allocator asks for none")
+    end
+    local text = support.run_well(support.host, {
+      environment = { MIMALLOC_ALLOW_THP = "1" },
+      script = [[
+        local idlesched = require "idlesched"
+        local kept = {}
+        for i = 1, 4000 do kept[i] = ("x"):rep(4000) .. i end
+        print(idlesched.memory().huge, #kept)
+        print(idlesched.explain())
+      ]],
+    }).out
+    if tonumber(text:match("^%d+")) < 1 << 20 then
+      return pending("the kernel gives no huge pages")
+    end
+    assert.is_truthy(text:find("MiB are huge pages, [^\n]*: by the user's own setting"), text)
+  end)
+
   it("B28 says that purging is off, and that nothing of it can be given back", function()
     if support.allocator == "system" then
       return pending("the system's allocator has no purge delay")
