@@ -31,7 +31,7 @@
 
 /* What a program may wait for memory before anybody would call it slow, and how long what it
  * had in its heaps takes to be there again: a release each 10 s costs little. */
-#define PRESSURE_STALL_DEFAULT_NS (100 * IDS_MS)
+#define PRESSURE_STALL_DEFAULT_PART 10 /* of the window */
 #define PRESSURE_WINDOW_DEFAULT_NS (1 * IDS_S)
 #define PRESSURE_WINDOW_MIN_NS (500 * IDS_MS) /* the kernel's own limits */
 #define PRESSURE_WINDOW_MAX_NS (10 * IDS_S)
@@ -377,9 +377,10 @@ int idlesched_pressure_start(const idlesched_pressure_config *config) {
   static const idlesched_pressure_config defaults = { 0 };
   if (config == NULL)
     config = &defaults;
+  uint64_t window_ns = default_ns(config->window_ns, PRESSURE_WINDOW_DEFAULT_NS);
   const idlesched_pressure_config checked = {
-    .stall_ns = default_ns(config->stall_ns, PRESSURE_STALL_DEFAULT_NS),
-    .window_ns = default_ns(config->window_ns, PRESSURE_WINDOW_DEFAULT_NS),
+    .stall_ns = default_ns(config->stall_ns, window_ns / PRESSURE_STALL_DEFAULT_PART),
+    .window_ns = window_ns,
     .cooldown_ns = default_ns(config->cooldown_ns, PRESSURE_COOLDOWN_DEFAULT_NS),
     .timeout_ns = default_ns(config->timeout_ns, RELEASE_TIMEOUT_DEFAULT_NS),
     .path = config->path,

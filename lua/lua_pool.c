@@ -148,11 +148,12 @@ static int pool_release(lua_State *L) {
   struct pool *self = check_pool(L);
   lids_check_options(L, 2, names);
   uint64_t timeout_ns = lids_option_duration_ns(L, 2, "timeout", IDLESCHED_S);
-  lids_collect_fully(L);
+  struct lids_report_begin begin;
+  lids_report_begin(L, &begin);
 
   idlesched_release_report report;
   int status = idlesched_pool_release(self->jobs.core, timeout_ns, &report);
-  return lids_report_push(L, &report, status);
+  return lids_report_push(L, &begin, &report, status);
 }
 
 /* ----------------------------------------------------------------- numbers */

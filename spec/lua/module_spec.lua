@@ -304,6 +304,22 @@ describe("module", function()
     end)
   end)
 
+  describe("names", function()
+    it("with a NUL byte are refused: C would know their beginning only", function()
+      local pool <close> = idlesched.pool({ workers = 1 })
+      check_raises("option 'name': a string without NUL bytes expected, got one after 'a'",
+        idlesched.pool, { name = "a\0b" })
+      check_raises("option 'mode': a string without NUL bytes expected, got one after 'drain'",
+        pool.close, pool, { mode = "drain\0" })
+      check_raises("option 'path': a string without NUL bytes expected, got one after ''",
+        idlesched.watch_pressure, { path = "\0" })
+      check_raises("#1 to 'idlesched.option' (a string without NUL bytes expected, got one after "
+        .. "'purge_mult')", idlesched.option, "purge_mult\0", 1)
+      check_raises("unknown option 'timeout', with a NUL byte after that", idlesched.release,
+        { ["timeout\0"] = 1 })
+    end)
+  end)
+
   describe("objects", function()
     it("refuse others in their place by name, and hide their metatables", function()
       local pool <close> = idlesched.pool({ workers = 1 })

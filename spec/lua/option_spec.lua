@@ -299,6 +299,14 @@ describe("option", function()
       )
     end)
 
+    effect_it("B10 where a size without a unit is bytes, as the documents say", function()
+      check(
+        { MIMALLOC_ARENA_PURGE_MIN_SIZE = "131072" },
+        "purge_delay 1000 1000 false 0\npurge_min_size 128 128 false 0\npurge_mult 4 4 false 0\n",
+        "purge_delay 9 1000 true 1\npurge_min_size 128 128 false 1\npurge_mult 9 4 true 1\n"
+      )
+    end)
+
     effect_it("B6 leaves a delay of 0 or below alone", function()
       for _, delay in ipairs({ "0", "-1" }) do
         check(
