@@ -12,8 +12,40 @@
 
 local idlesched = require "idlesched"
 
-local megabytes = tonumber(arg[1]) or 70
-local turns_count = tonumber(arg[2]) or 40
+local help = [[
+collect_latency.lua - how long does a job wait that comes while a worker collects?
+
+usage: idlesched bench/collect_latency.lua [MIB] [TURNS]
+
+  MIB          of live tables that each worker keeps
+               default 70
+  TURNS        jobs that are submitted during a collection
+               default 40
+
+Reading
+  same_worker_start: the rest of a step of the collector, as there is one worker;
+  other_worker_start: the other one is parked and takes the job.  collection is what it
+  takes when nobody interrupts it.
+]]
+
+local function to_count(name, text, usual)
+  local count = text == nil and usual or math.tointeger(tonumber(text))
+  if not count or count < 1 then
+    io.stderr:write(("collect_latency: %s '%s'; expected a whole number from 1; --help says more\n")
+      :format(name, text))
+    os.exit(1, true)
+  end
+  return count
+end
+
+for _, word in ipairs(arg) do
+  if word == "--help" then
+    io.write(help)
+    os.exit(0, true)
+  end
+end
+local megabytes = to_count("MIB", arg[1], 70)
+local turns_count = to_count("TURNS", arg[2], 40)
 
 local function fill(count)
   -- About 140 bytes each: a table with two fields and a string of its own.  A table is the

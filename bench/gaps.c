@@ -11,10 +11,21 @@
 #include <string.h>
 
 #include "idlesched.h"
+#include "usage.h"
 
 #define GAP_NS (20 * IDLESCHED_MS)
 #define TURNS_COUNT 50
 #define BLOCKS_COUNT 20000
+
+static const struct bench_usage usage = {
+  .question = "is prompt work free: a job, a gap of 20 ms, with releases switched on and off?",
+  .argument = "PAIRS",
+  .what = "how often each of the two is run",
+  .usual = 10,
+  .reading =
+    "  paired_ratio is the question, and should be 1: the job's time with releases by that\n"
+    "  without, pair by pair.  releases should be 0: the gap is too short for one.\n",
+};
 
 static void work(void *context) {
   void **blocks = context;
@@ -49,11 +60,8 @@ static double run(uint64_t idle_release_ns, uint64_t *out_releases_count) {
 }
 
 int main(int argc, char **argv) {
-  unsigned pairs_count = argc > 1 ? (unsigned)atoi(argv[1]) : 10;
-  if (pairs_count == 0) {
-    fprintf(stderr, "usage: bench_gaps [PAIRS]; got '%s', expected a number from 1 on\n", argv[1]);
-    return 2;
-  }
+  (void)argc;
+  unsigned pairs_count = bench_usage_parse(&usage, argv);
   uint64_t releases_count = 0, none_count = 0;
   double on_ns = 0, off_ns = 0, ratio = 0;
   for (unsigned i = 0; i < pairs_count; i++) {

@@ -8,14 +8,24 @@
 #include <stdio.h>
 
 #include "idlesched.h"
+#include "usage.h"
 
 #define TURNS_COUNT 10000000
+
+static const struct bench_usage usage = {
+  .question = "what does it cost a host's thread to take part in releases?",
+  .reading =
+    "  park_begin_and_end is the price; park_without_clock the part of it that is not the\n"
+    "  clock's, which begin reads.\n",
+};
 
 static double each_ns(uint64_t began_ns) {
   return (double)(idlesched_now_ns() - began_ns) / TURNS_COUNT;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+  (void)argc;
+  (void)bench_usage_parse(&usage, argv);
   idlesched_thread self;
   volatile uint64_t moment_ns = 0;
   uint64_t began_ns = idlesched_now_ns();

@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "idlesched.h"
+#include "usage.h"
 
 #define WORKERS_COUNT 8
 #define BURST_BYTES ((size_t)300 * 1024 * 1024 / WORKERS_COUNT)
@@ -27,6 +28,17 @@
 #define BLOCKS_COUNT (BURST_BYTES / BLOCK_BYTES)
 #define PERIOD_NS (100 * IDLESCHED_US)
 #define SAMPLES_MAX 100000
+
+static const struct bench_usage usage = {
+  .question = "does a release of 300 MiB slow down who submits meanwhile?",
+  .argument = "ROUNDS",
+  .what = "how often the memory is made, and released",
+  .usual = 20,
+  .reading =
+    "  The last lines are the question: the 99th percentile while the release is under way, by\n"
+    "  that of a quiet pool, and by that beside a thread that only computes.  submit is what\n"
+    "  the call takes, start the time from the call to the job's begin.\n",
+};
 
 static idlesched_pool *pool;
 
@@ -153,13 +165,8 @@ static void print_ratio(const char *name, struct samples *left, struct samples *
 }
 
 int main(int argc, char **argv) {
-  unsigned rounds_count = argc > 1 ? (unsigned)atoi(argv[1]) : 20;
-  if (rounds_count == 0) {
-    fprintf(stderr,
-            "usage: bench_release_latency [ROUNDS]; got '%s', expected a number from 1 on\n",
-            argv[1]);
-    return 2;
-  }
+  (void)argc;
+  unsigned rounds_count = bench_usage_parse(&usage, argv);
   idlesched_pool_config config = { .workers_max = WORKERS_COUNT,
                                    .idle_release_ns = IDLESCHED_NEVER,
                                    .idle_exit_ns = IDLESCHED_NEVER };

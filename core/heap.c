@@ -22,7 +22,7 @@
 static struct {
   struct ids_fork_mark fork;
   struct ids_mutex lock;
-  struct ids_cond served; /* broadcast after each round; waited on without a deadline */
+  struct ids_cond served; /* L  broadcast after each round; waited on without a deadline */
   bool is_purging;        /* L */
   bool promises;          /* L  another round follows the one under way */
   uint64_t asked_count;   /* L  requests so far */

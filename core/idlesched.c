@@ -31,7 +31,7 @@
 
 /* What a program may wait for memory before anybody would call it slow, and how long what it
  * had in its heaps takes to be there again: a release each 10 s costs little. */
-#define PRESSURE_STALL_DEFAULT_NS (100 * IDS_MS)
+#define PRESSURE_STALL_DEFAULT_PART 10 /* of the window */
 #define PRESSURE_WINDOW_DEFAULT_NS (1 * IDS_S)
 #define PRESSURE_WINDOW_MIN_NS (500 * IDS_MS) /* the kernel's own limits */
 #define PRESSURE_WINDOW_MAX_NS (10 * IDS_S)
@@ -215,9 +215,13 @@ void idlesched_worker_retire(idlesched_worker *worker) {
     ids_worker_retire(worker);
 }
 
+static unsigned default_workers_max(void) {
+  return (unsigned)ids_smaller(ids_cpus_count(), WORKERS_MAX_LIMIT);
+}
+
 static int group_config(struct ids_group_config *out, const idlesched_pool_config *config) {
   *out = (struct ids_group_config){
-    .workers_max = config->workers_max == 0 ? ids_cpus_count() : config->workers_max,
+    .workers_max = config->workers_max == 0 ? default_workers_max() : config->workers_max,
     .idle_release_ns = default_ns(config->idle_release_ns, IDLE_RELEASE_DEFAULT_NS),
     .idle_exit_ns = default_ns(config->idle_exit_ns, IDLE_EXIT_DEFAULT_NS),
     .stack_size = config->stack_size == 0 ? STACK_SIZE_DEFAULT : config->stack_size,
@@ -377,9 +381,10 @@ int idlesched_pressure_start(const idlesched_pressure_config *config) {
   static const idlesched_pressure_config defaults = { 0 };
   if (config == NULL)
     config = &defaults;
+  uint64_t window_ns = default_ns(config->window_ns, PRESSURE_WINDOW_DEFAULT_NS);
   const idlesched_pressure_config checked = {
-    .stall_ns = default_ns(config->stall_ns, PRESSURE_STALL_DEFAULT_NS),
-    .window_ns = default_ns(config->window_ns, PRESSURE_WINDOW_DEFAULT_NS),
+    .stall_ns = default_ns(config->stall_ns, window_ns / PRESSURE_STALL_DEFAULT_PART),
+    .window_ns = window_ns,
     .cooldown_ns = default_ns(config->cooldown_ns, PRESSURE_COOLDOWN_DEFAULT_NS),
     .timeout_ns = default_ns(config->timeout_ns, RELEASE_TIMEOUT_DEFAULT_NS),
     .path = config->path,

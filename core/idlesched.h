@@ -133,8 +133,13 @@ IDLESCHED_API uint64_t idlesched_now_ns(void);
 /* Block the calling thread for so long. */
 IDLESCHED_API void idlesched_sleep(uint64_t duration_ns);
 
-/* CPUs this process may use: the smaller of affinity and the quota at the root of the
- * cgroup tree it sees (a container's own), at least 1. */
+/*
+ * CPUs this process may use, at least 1: as many as the calling thread's affinity allows, or
+ * fewer where a cgroup has a quota, of which each begun CPU counts.  The smallest quota counts
+ * of the process's cgroups and all above them, of both versions, as far up as is mounted: in a
+ * container up to its own root, which alone counts if the process's cgroup is not to be seen.
+ * Reads small files of the kernel's, which takes some 0.1 ms.
+ */
 IDLESCHED_API unsigned idlesched_cpus(void);
 
 /* One of the allocators of the process. */
@@ -142,9 +147,9 @@ typedef struct idlesched_heap_memory {
   const char *name;        /* "mimalloc 3.6.0", "glibc 2.36"; NULL: there is no second one */
   uint64_t resident_bytes; /* what it has in memory; for the C library what it holds, and no
                             * more than is left of anonymous_bytes: what was trimmed it holds */
-  uint64_t live_bytes;     /* blocks in use: for the allocator of this build as in
+  uint64_t live_bytes;     /* of them in blocks in use: for the allocator of this build as in
                             * idlesched_memory, so a host's own malloc is not among them */
-  uint64_t free_bytes;     /* the rest of it */
+  uint64_t free_bytes;     /* the rest: resident_bytes is the sum of the two */
 } idlesched_heap_memory;
 
 /* The allocator of this build, and the C library's beside it, unless they are one. */
@@ -158,7 +163,8 @@ typedef struct idlesched_memory {
   uint64_t threads_count;    /* threads of the process, ours and others */
   uint64_t live_bytes;       /* blocks of idlesched_realloc() that were not freed */
   uint64_t dead_bytes;       /* garbage on workers, as their hosts say (worker_set_memory) */
-  uint64_t releasable_bytes; /* what a release can give back at most: free_bytes and dead_bytes */
+  uint64_t releasable_bytes; /* what a release can give back at most: free_bytes and dead_bytes,
+                              * but for a purge delay below 0, under which they stay */
   idlesched_heap_memory heaps[IDLESCHED_HEAPS_MAX];
 } idlesched_memory;
 
@@ -260,6 +266,10 @@ IDLESCHED_API void idlesched_eager_purge_leave(void);
  *                      Overridden also where the user set it, unless it is 0 or below
  *   "purge_min_size"   KiB, the smallest range that goes back; 0: the allocator's choice
  *   "purge_mult"       how many times that delay an arena waits
+ *
+ * The user sets them for mimalloc as MIMALLOC_PURGE_DELAY, MIMALLOC_ARENA_PURGE_MIN_SIZE and
+ * MIMALLOC_ARENA_PURGE_MULT in the environment, where a plain number of the second is bytes:
+ * 128KiB has its unit.
  *
  * Overrides count.  An eager-purge guard is one of the purge delay by 0; those without a
  * struct, above, have one place among the others, that of the latest to enter.  In force is the
@@ -545,8 +555,8 @@ typedef struct idlesched_release_report {
   uint64_t anonymous_before_bytes; /* as idlesched_memory_read() tells; 0 where it does not */
   uint64_t anonymous_after_bytes;
   uint64_t returned_bytes; /* by how much it fell; 0 when it did not */
-  /* Why the rest is still there; the three are anonymous_after_bytes, as far as is known. */
-  uint64_t kept_live_bytes;  /* blocks in use */
+  /* Why the rest is still there; the sum of the three is anonymous_after_bytes. */
+  uint64_t kept_live_bytes;  /* blocks in use, as far as they are in memory */
   uint64_t kept_free_bytes;  /* free blocks: in pages that others still use, or not collected */
   uint64_t kept_other_bytes; /* what is not of these allocators: stacks, data, other heaps */
   idlesched_heap_memory before[IDLESCHED_HEAPS_MAX], after[IDLESCHED_HEAPS_MAX];
@@ -683,8 +693,9 @@ IDLESCHED_API unsigned idlesched_pool_audit(idlesched_pool *pool, idlesched_audi
  * process; a thread of its own that sleeps until then.
  */
 typedef struct idlesched_pressure_config {
-  /* Some thread has stalled for so long within a window: then it releases.  Default 100 ms of
-   * 1 s; the kernel takes windows of 0.5 to 10 s, and not above the window for the stall. */
+  /* Some thread has stalled for so long within a window: then it releases.  Default a tenth of
+   * the window, and that 1 s; the kernel takes windows of 0.5 to 10 s, and not above the window
+   * for the stall. */
   uint64_t stall_ns, window_ns;
   /* Releases are so far apart at least, as long as the pressure lasts; when two windows have
    * passed without any, the next one releases at once.  Default 10 s. */

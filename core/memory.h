@@ -15,4 +15,7 @@
 /* As idlesched_memory_read(). */
 int ids_memory_read(idlesched_memory *out);
 
+/* The same, but for what a release could give back, which is 0. */
+int ids_memory_measure(idlesched_memory *out);
+
 #endif

@@ -86,7 +86,7 @@ void ids_thread_join(struct ids_thread *self);
 /* The calling thread will not be joined: the system frees it when it ends. */
 void ids_thread_detach_self(void);
 
-/* CPUs this process may use, by affinity and by cgroup quota; at least 1. */
+/* CPUs this process may use, by affinity and by the quotas of its cgroups; at least 1. */
 unsigned ids_cpus_count(void);
 
 /* A number that no other living thread has, and that is never 0. */

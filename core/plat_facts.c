@@ -5,36 +5,14 @@
  */
 #include "plat.h"
 
-#include <fcntl.h>
+#include "plat_cgroup.h"
+#include "plat_file.h"
+
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* ------------------------------------------------------------------- a file */
-
-/* Read a small file of the kernel's whole: the length, or -errno. */
-static int read_small_file(const char *path, char *buffer, size_t size) {
-  int file = open(path, O_RDONLY | O_CLOEXEC);
-  if (file < 0)
-    return -errno;
-  size_t length = 0;
-  int status = 0;
-  while (length < size - 1) {
-    ssize_t count = read(file, buffer + length, size - 1 - length);
-    if (count < 0 && errno == EINTR)
-      continue;
-    if (count < 0)
-      status = -errno;
-    if (count <= 0)
-      break;
-    length += (size_t)count;
-  }
-  close(file);
-  buffer[length] = '\0';
-  return status < 0 ? status : (int)length;
-}
 
 /* ------------------------------------------------------------------- memory */
 
@@ -47,67 +25,17 @@ static uint64_t field(const char *text, const char *key) {
 int ids_residency_read(struct ids_residency *out) {
   char text[4096];
   *out = (struct ids_residency){ 0 };
-  int length = read_small_file("/proc/self/smaps_rollup", text, sizeof text);
+  int length = ids_file_read("/proc/self/smaps_rollup", text, sizeof text);
   if (length < 0)
     return length == -ENOENT ? -ENOTSUP : length;
   out->resident_bytes = 1024 * field(text, "\nRss:");
   out->anonymous_bytes = 1024 * field(text, "\nAnonymous:");
   out->huge_bytes = 1024 * field(text, "\nAnonHugePages:");
-  length = read_small_file("/proc/self/status", text, sizeof text);
+  length = ids_file_read("/proc/self/status", text, sizeof text);
   if (length < 0)
     return length;
   out->threads_count = field(text, "\nThreads:");
   return out->resident_bytes == 0 ? -ENOTSUP : 0;
-}
-
-/* A text of the kernel's, line by line. */
-struct line_reader {
-  int file;
-  int status;        /* -errno after a failed read */
-  size_t begin, end; /* what was read, and not handed out, lies between */
-  bool was_cut;      /* the rest of a line follows, that was handed out in part */
-  char buffer[8192];
-};
-
-/* Move what is left to the front and read on; false at the end. */
-static bool read_more(struct line_reader *self) {
-  memmove(self->buffer, self->buffer + self->begin, self->end - self->begin);
-  self->end -= self->begin;
-  self->begin = 0;
-  ssize_t count;
-  do
-    count = read(self->file, self->buffer + self->end, sizeof self->buffer - 1 - self->end);
-  while (count < 0 && errno == EINTR);
-  if (count < 0)
-    self->status = -errno;
-  if (count <= 0)
-    return false;
-  self->end += (size_t)count;
-  return true;
-}
-
-/* The next line, without its end and without what does not fit into the buffer, which only
- * the name of a file is long enough for; NULL when there is none. */
-static char *next_line(struct line_reader *self) {
-  for (;;) {
-    char *line = self->buffer + self->begin;
-    size_t length = self->end - self->begin;
-    char *end = memchr(line, '\n', length);
-    bool is_cut = end == NULL;
-    if (is_cut && length < sizeof self->buffer - 1) {
-      if (!read_more(self))
-        return NULL;
-      continue;
-    }
-    if (is_cut)
-      end = line + length - 1;
-    *end = '\0';
-    self->begin += (size_t)(end - line) + 1;
-    bool is_rest = self->was_cut;
-    self->was_cut = is_cut;
-    if (!is_rest)
-      return line;
-  }
 }
 
 /* "55d0c0a00000-55d0c0a21000 rw-p 00000000 00:00 0   [heap]" */
@@ -123,12 +51,13 @@ static void parse_mapping(const char *line, struct ids_mapping *out) {
 
 int ids_mappings_read(void (*tell)(void *context, const struct ids_mapping *mapping),
                       void *context) {
-  struct line_reader reader = { .file = open("/proc/self/smaps", O_RDONLY | O_CLOEXEC) };
-  if (reader.file < 0)
-    return errno == ENOENT ? -ENOTSUP : -errno;
+  struct ids_lines lines;
+  int status = ids_lines_open(&lines, "/proc/self/smaps");
+  if (status != 0)
+    return status == -ENOENT ? -ENOTSUP : status;
   struct ids_mapping mapping = { 0 };
   const char *line;
-  while ((line = next_line(&reader)) != NULL) {
+  while ((line = ids_lines_next(&lines)) != NULL) {
     if (strncmp(line, "Rss:", 4) == 0) {
       mapping.resident_bytes = 1024 * (uint64_t)strtoull(line + 4, NULL, 10);
     } else if (strncmp(line, "VmFlags:", 8) == 0) { /* the last one */
@@ -138,44 +67,22 @@ int ids_mappings_read(void (*tell)(void *context, const struct ids_mapping *mapp
       parse_mapping(line, &mapping);
     }
   }
-  close(reader.file);
-  return reader.status;
+  return ids_lines_close(&lines);
 }
 
 /* --------------------------------------------------------------------- CPUs */
 
+/* Of 1024 CPUs each set: on a machine with more the kernel refuses less room. */
 static unsigned cpus_by_affinity(void) {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0)
-    return (unsigned)CPU_COUNT(&set);
+  cpu_set_t sets[8];
+  if (sched_getaffinity(0, sizeof sets, sets) == 0)
+    return (unsigned)CPU_COUNT_S(sizeof sets, sets);
   long online = sysconf(_SC_NPROCESSORS_ONLN);
   return online < 1 ? 1 : (unsigned)online;
 }
 
-/*
- * CPUs that the cgroup's quota is worth, rounded up; UINT32_MAX without a quota.
- * Version 2 says "quota period" or "max period" in one file, version 1 keeps
- * two files and says -1 for no quota.
- */
-static unsigned cpus_by_quota(void) {
-  char text[128];
-  long long quota = -1, period = -1;
-  if (read_small_file("/sys/fs/cgroup/cpu.max", text, sizeof text) > 0) {
-    if (sscanf(text, "%lld %lld", &quota, &period) != 2)
-      quota = -1;
-  } else if (read_small_file("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", text, sizeof text) > 0) {
-    quota = strtoll(text, NULL, 10);
-    if (read_small_file("/sys/fs/cgroup/cpu/cpu.cfs_period_us", text, sizeof text) > 0)
-      period = strtoll(text, NULL, 10);
-  }
-  if (quota <= 0 || period <= 0)
-    return UINT32_MAX;
-  return (unsigned)((quota + period - 1) / period);
-}
-
 unsigned ids_cpus_count(void) {
   unsigned affinity = cpus_by_affinity();
-  unsigned quota = cpus_by_quota();
-  unsigned count = affinity < quota ? affinity : quota;
-  return count < 1 ? 1 : count;
+  unsigned quota = ids_cgroup_cpus("/proc/self");
+  return affinity < quota ? affinity : quota;
 }

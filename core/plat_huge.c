@@ -13,8 +13,9 @@
  */
 #include "plat.h"
 
+#include "plat_file.h"
+
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -22,27 +23,19 @@
 
 #define SYSFS "/sys/kernel/mm/transparent_hugepage/"
 
-/* 0, or -errno; -ENOTSUP where there is no such file. */
-static int read_line(const char *path, char *line, int size) {
-  FILE *file = fopen(path, "re");
-  if (file == NULL)
-    return errno == ENOENT ? -ENOTSUP : -errno;
-  int status = fgets(line, size, file) == NULL ? -ENOTSUP : 0;
-  fclose(file);
-  return status;
-}
-
 bool ids_huge_pages_are_usual(void) {
-  char line[64];
-  return read_line(SYSFS "enabled", line, sizeof line) == 0 && strstr(line, "[always]") != NULL;
+  char text[64];
+  return ids_file_read(SYSFS "enabled", text, sizeof text) > 0 && strstr(text, "[always]") != NULL;
 }
 
+/* 0, or -errno; -ENOTSUP where there are none. */
 static int read_huge_page_size(size_t *out_bytes) {
-  char line[32];
-  int status = read_line(SYSFS "hpage_pmd_size", line, sizeof line);
-  if (status == 0)
-    *out_bytes = strtoull(line, NULL, 10);
-  return status;
+  char text[32];
+  int length = ids_file_read(SYSFS "hpage_pmd_size", text, sizeof text);
+  if (length < 0)
+    return length == -ENOENT ? -ENOTSUP : length;
+  *out_bytes = strtoull(text, NULL, 10);
+  return *out_bytes == 0 ? -ENOTSUP : 0;
 }
 
 struct split {

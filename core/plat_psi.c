@@ -13,6 +13,8 @@
  */
 #include "plat.h"
 
+#include "plat_cgroup.h"
+
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/magic.h>
@@ -30,81 +32,15 @@
 
 /* -------------------------------------------------------------------- where */
 
-/* The rest of the line of /proc/self/cgroup that is of version 2. */
-static int read_own_cgroup(char *path, size_t size) {
-  FILE *file = fopen("/proc/self/cgroup", "re");
-  if (file == NULL)
-    return -errno;
-  char line[PATH_MAX + 16];
-  int status = -ENOENT;
-  while (status != 0 && fgets(line, sizeof line, file) != NULL) {
-    if (strncmp(line, "0::/", 4) != 0)
-      continue;
-    line[strcspn(line, "\n")] = '\0';
-    int length = snprintf(path, size, "%s", line + 3);
-    status = length >= 0 && (size_t)length < size ? 0 : -ENAMETOOLONG;
-    break;
-  }
-  fclose(file);
-  return status;
-}
-
-/* In mountinfo a blank is \040, and so on: undo it, in place. */
-static void unescape(char *text) {
-  char *to = text;
-  for (; *text != '\0'; text++) {
-    if (text[0] == '\\' && text[1] >= '0' && text[1] <= '3' && text[2] != '\0' && text[3] != '\0') {
-      *to++ = (char)((text[1] - '0') << 6 | (text[2] - '0') << 3 | (text[3] - '0'));
-      text += 3;
-    } else {
-      *to++ = *text;
-    }
-  }
-  *to = '\0';
-}
-
-/* What is below the root that is mounted; NULL: the cgroup is not to be seen there. */
-static const char *below(const char *cgroup, const char *root) {
-  size_t length = strcmp(root, "/") == 0 ? 0 : strlen(root);
-  if (strncmp(cgroup, root, length) != 0 || cgroup[length] != '/')
-    return strcmp(cgroup, root) == 0 ? "" : NULL;
-  return strncmp(cgroup, "/..", 3) == 0 ? NULL : cgroup + length;
-}
-
-/* A line of mountinfo: number, parent, device, root, mount point, options..., "-", type, ... */
-static int place_in_mount(char *line, const char *cgroup, char path[IDS_PSI_PATH_SIZE]) {
-  char root[PATH_MAX], point[PATH_MAX];
-  const char *type = strstr(line, " - ");
-  if (type == NULL || strncmp(type, " - cgroup2 ", 11) != 0)
-    return -ENOENT;
-  if (sscanf(line, "%*s %*s %*s %4095s %4095s", root, point) != 2)
-    return -ENOENT;
-  unescape(root);
-  unescape(point);
-  const char *rest = below(cgroup, root);
-  if (rest == NULL)
-    return -ENOENT;
-  int length = snprintf(path, IDS_PSI_PATH_SIZE, "%s%s%s" PRESSURE_NAME, point, rest,
-                        strcmp(rest, "/") == 0 ? "" : "/");
-  return length > 0 && length < IDS_PSI_PATH_SIZE ? 0 : -ENAMETOOLONG;
-}
-
 static int own_cgroup_path(char path[IDS_PSI_PATH_SIZE]) {
-  char cgroup[PATH_MAX];
-  int status = read_own_cgroup(cgroup, sizeof cgroup);
+  struct ids_cgroup group;
+  int status = ids_cgroup_find(&group, "/proc/self", NULL);
   if (status != 0)
     return status;
-  FILE *file = fopen("/proc/self/mountinfo", "re");
-  if (file == NULL)
-    return -errno;
-  char *line = NULL;
-  size_t size = 0;
-  status = -ENOENT;
-  while (status == -ENOENT && getline(&line, &size, file) > 0)
-    status = place_in_mount(line, cgroup, path);
-  free(line);
-  fclose(file);
-  return status;
+  if (!group.is_own) /* what another group suffers from is no news of this process */
+    return -ENOENT;
+  int length = snprintf(path, IDS_PSI_PATH_SIZE, "%s/" PRESSURE_NAME, group.folder);
+  return length > 0 && length < IDS_PSI_PATH_SIZE ? 0 : -ENAMETOOLONG;
 }
 
 int ids_psi_path(unsigned place, char path[IDS_PSI_PATH_SIZE]) {

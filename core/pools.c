@@ -9,7 +9,7 @@
 static struct {
   struct ids_fork_mark fork;
   struct ids_mutex lock;
-  struct ids_cond let_go;  /* broadcast when nobody holds a pool; waited on without a deadline */
+  struct ids_cond let_go;  /* R  broadcast when nobody holds a pool; waited on without a deadline */
   struct ids_list entries; /* R */
   uint64_t rounds_count;   /* R */
 } registry = { .lock = IDS_MUTEX_STATIC,

@@ -17,14 +17,14 @@
 /* What the system does not tell is 0. */
 static void measure_before(idlesched_release_report *out) {
   idlesched_memory memory;
-  (void)ids_memory_read(&memory);
+  (void)ids_memory_measure(&memory);
   *out = (idlesched_release_report){ .anonymous_before_bytes = memory.anonymous_bytes };
   memcpy(out->before, memory.heaps, sizeof out->before);
 }
 
 static void measure_after(idlesched_release_report *out) {
   idlesched_memory memory;
-  (void)ids_memory_read(&memory);
+  (void)ids_memory_measure(&memory);
   out->anonymous_after_bytes = memory.anonymous_bytes;
   out->returned_bytes = ids_less(out->anonymous_before_bytes, out->anonymous_after_bytes);
   memcpy(out->after, memory.heaps, sizeof out->after);

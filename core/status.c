@@ -14,6 +14,8 @@ static const struct {
   { -ECANCELED, "the job was cancelled before it ran" },
   { -EDEADLK, "called from a job of the same pool, which would wait for itself" },
   { -EINVAL, "an argument is out of its range, or the job was never submitted" },
+  { -ENAMETOOLONG, "the path is longer than 255 bytes" },
+  { -ENOENT, "there is no file at this path, or no option of this number" },
   { -ENOMEM, "not enough memory" },
   { -ENOTSUP, "this system, or the allocator of this build, has no such thing" },
   { -EPERM, "this cannot be changed any more while the process runs" },

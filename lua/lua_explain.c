@@ -2,71 +2,38 @@
 /*
  * lua_explain.c - why is my memory not back?  In words, for people.
  *
- * First where the process's memory is, then one line for each reason that keeps some of it:
- * workers that have not released, what their Lua states hold, overrides and settings of the
- * allocator, free blocks in used pages, heaps that are nobody's business here.
+ * First where the process's memory is; then one line for each reason that keeps some of it:
+ * workers that have not released, what their Lua states hold, settings of the allocator, blocks
+ * in use, free blocks in used pages, huge pages; and then who holds an option, which keeps
+ * nothing by itself.
  */
+#include "lua_explain.h"
+
 #include <inttypes.h>
 #include <lauxlib.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "idlesched.h"
 #include "lua_pool.h"
-#include "lua_release.h"
+#include "lua_process.h"
 #include "lua_util.h"
 
 /* Less is not worth a line. */
 #define NOTABLE_BYTES (UINT64_C(256) * 1024)
-#define LINE_BYTES_MAX 400
 
 struct text {
   luaL_Buffer buffer;
-  unsigned reasons_count;
+  const char *heading; /* of the lines to come; the first of them brings it.  NULL: it is there */
 };
 
-static double mib(uint64_t bytes) {
-  return (double)bytes / (1024 * 1024);
-}
-
-static const char *plural(uint64_t count) {
-  return count == 1 ? "" : "s";
-}
-
-__attribute__((format(printf, 2, 3))) static void add(struct text *self, const char *format, ...) {
-  char line[LINE_BYTES_MAX];
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(line, sizeof line, format, arguments);
-  va_end(arguments);
-  luaL_addstring(&self->buffer, line);
-}
-
-/* The first reason brings the heading. */
-static void begin_reason(struct text *self) {
-  luaL_addstring(&self->buffer, self->reasons_count++ == 0 ? "\nWhat keeps memory here:\n" : "");
+static void begin_line(struct text *self) {
+  if (self->heading != NULL)
+    luaL_addstring(&self->buffer, self->heading);
+  self->heading = NULL;
   luaL_addstring(&self->buffer, "  - ");
 }
 
-#define REASON(self, ...) (begin_reason(self), add(self, __VA_ARGS__))
-
-/* -------------------------------------------------------------- where it is */
-
-static void add_places(struct text *self, const idlesched_memory *memory) {
-  uint64_t elsewhere_bytes = memory->anonymous_bytes;
-  add(self, "%.1f MiB of private memory, %" PRIu64 " thread%s", mib(memory->anonymous_bytes),
-      memory->threads_count, plural(memory->threads_count));
-  add(self, "; a release can give back %.1f MiB at most\n", mib(memory->releasable_bytes));
-  for (int i = 0; i < IDLESCHED_HEAPS_MAX && memory->heaps[i].name != NULL; i++) {
-    const idlesched_heap_memory *heap = &memory->heaps[i];
-    add(self, "  %-16s %8.1f MiB: %.1f in use, %.1f free\n", heap->name, mib(heap->resident_bytes),
-        mib(heap->live_bytes), mib(heap->free_bytes));
-    elsewhere_bytes -= heap->resident_bytes < elsewhere_bytes ? heap->resident_bytes
-                                                              : elsewhere_bytes;
-  }
-  add(self, "  %-16s %8.1f MiB: stacks, data, other heaps\n", "elsewhere", mib(elsewhere_bytes));
-}
+#define LINE(self, ...) (begin_line(self), lids_add_format(&(self)->buffer, __VA_ARGS__))
 
 /* ------------------------------------------------------------------- workers */
 
@@ -90,25 +57,27 @@ static struct totals total(idlesched_pool *pool) {
 }
 
 static void explain_pool(struct text *self, const struct lids_pool_view *pool) {
+  bool has_release = pool->idle_release_ns != IDLESCHED_NEVER;
   idlesched_pool_stats stats;
   idlesched_pool_stats_read(pool->core, &stats);
-  if (stats.running > 0)
-    REASON(self, "pool '%s': %u worker%s run jobs, and release when they have been idle\n",
-           pool->name, stats.running, plural(stats.running));
+  unsigned running = stats.running;
+  if (running > 0)
+    LINE(self, "pool '%s': %u worker%s run%s jobs, %s\n", pool->name, running, lids_plural(running),
+         running == 1 ? "s" : "", has_release ? "released when idle" : "and idle_release is false");
   struct totals totals = total(pool->core);
   unsigned waiting = totals.waiting_count;
-  if (waiting > 0 && pool->idle_release_ns == IDLESCHED_NEVER)
-    REASON(self, "pool '%s': %u idle worker%s never release: idle_release is false\n", pool->name,
-           waiting, plural(waiting));
+  if (waiting > 0 && !has_release)
+    LINE(self, "pool '%s': %u idle worker%s never release%s: idle_release is false\n", pool->name,
+         waiting, lids_plural(waiting), waiting == 1 ? "s" : "");
   else if (waiting > 0)
-    REASON(self, "pool '%s': %u idle worker%s will release, %g s after the last job\n", pool->name,
-           waiting, plural(waiting), lids_seconds(pool->idle_release_ns));
+    LINE(self, "pool '%s': %u idle worker%s will release, %g s after the last job\n", pool->name,
+         waiting, lids_plural(waiting), lids_seconds(pool->idle_release_ns));
   if (totals.used_bytes >= NOTABLE_BYTES)
-    REASON(self, "pool '%s': the workers' Lua states use %.1f MiB, for what jobs have left\n",
-           pool->name, mib(totals.used_bytes));
+    LINE(self, "pool '%s': the workers' Lua states use %.1f MiB, for what jobs have left\n",
+         pool->name, lids_mib(totals.used_bytes));
   if (totals.dead_bytes >= NOTABLE_BYTES)
-    REASON(self, "pool '%s': %.1f MiB are garbage of jobs, collected with the next release\n",
-           pool->name, mib(totals.dead_bytes));
+    LINE(self, "pool '%s': %.1f MiB are garbage of jobs, collected with the next release\n",
+         pool->name, lids_mib(totals.dead_bytes));
 }
 
 /*
@@ -136,64 +105,87 @@ static const struct lids_pool_view *list_pools(lua_State *L, unsigned *out_count
   return views;
 }
 
-/* ------------------------------------------------------------------- options */
+/* ----------------------------------------------------------------- the heaps */
 
-static void explain_option(struct text *self, const idlesched_option_info *option) {
-  for (unsigned i = 0; i < option->holders_count && i < IDLESCHED_HOLDERS_MAX; i++) {
-    const idlesched_option_holder *holder = &option->holders[i];
-    const char *name = holder->name[0] == '\0' ? "somebody" : holder->name;
-    uint64_t now_ns = idlesched_now_ns();
-    double since_s = now_ns > holder->since_ns ? lids_seconds(now_ns - holder->since_ns) : 0;
-    REASON(self, "%s has held %s = %" PRId64 " for %.1f s\n", name, option->name, holder->value,
-           since_s);
-  }
+/* They are off by default. */
+static void explain_huge_pages(struct text *self, const idlesched_memory *memory) {
+  if (memory->huge_bytes < NOTABLE_BYTES)
+    return;
+  LINE(self, "%.1f MiB are huge pages, %s\n", lids_mib(memory->huge_bytes),
+       idlesched_keeps_huge_pages()
+         ? "as huge_pages(\"keep\") or MIMALLOC_ALLOW_THP wants: a release splits those of which "
+           "a part is free"
+         : "as this system makes them for everybody: a release splits those of idlesched");
 }
-
-static void explain_options(struct text *self) {
-  idlesched_option_info option;
-  for (unsigned i = 0; idlesched_option_read(i, &option) == 0; i++) {
-    explain_option(self, &option);
-    if (strcmp(option.name, "purge_delay") == 0 && option.put_back < 0)
-      REASON(self, "purging is switched off: %s is %" PRId64 " by the user's own setting\n",
-             option.name, option.put_back);
-  }
-}
-
-/* ------------------------------------------------------------------ the heaps */
 
 static void explain_heaps(struct text *self, const idlesched_memory *memory) {
-  if (memory->heaps[0].live_bytes >= NOTABLE_BYTES)
-    REASON(self, "%.1f MiB are blocks in use: results and buffers of jobs, Lua states\n",
-           mib(memory->heaps[0].live_bytes));
-  if (memory->heaps[0].free_bytes >= NOTABLE_BYTES)
-    REASON(self,
-           "%.1f MiB are free, in pages not collected yet, or that hold a block in use each "
-           "(after idlesched.release() it is these)\n",
-           mib(memory->heaps[0].free_bytes));
-  if (memory->heaps[1].name != NULL && memory->heaps[1].free_bytes >= NOTABLE_BYTES)
-    REASON(self, "%.1f MiB are free in the heap of %s, which a release trims\n",
-           mib(memory->heaps[1].free_bytes), memory->heaps[1].name);
-  if (memory->huge_bytes >= NOTABLE_BYTES)
-    REASON(self,
-           "%.1f MiB are huge pages, which the kernel takes back whole or not at all "
-           "(MIMALLOC_ALLOW_THP=0 avoids them)\n",
-           mib(memory->huge_bytes));
+  const idlesched_heap_memory *own = &memory->heaps[0], *libc = &memory->heaps[1];
+  if (own->live_bytes >= NOTABLE_BYTES)
+    LINE(self, "%.1f MiB are blocks in use: results and buffers of jobs, Lua states\n",
+         lids_mib(own->live_bytes));
+  if (own->free_bytes >= NOTABLE_BYTES)
+    LINE(self,
+         "%.1f MiB are free, in pages not collected yet, or that hold a block in use each "
+         "(after idlesched.release() it is these)\n",
+         lids_mib(own->free_bytes));
+  if (libc->live_bytes >= NOTABLE_BYTES)
+    LINE(self, "%.1f MiB are blocks in use of %s: this script's, and C modules'\n",
+         lids_mib(libc->live_bytes), libc->name);
+  if (libc->free_bytes >= NOTABLE_BYTES)
+    LINE(self, "%.1f MiB are free in the heap of %s, which a release trims\n",
+         lids_mib(libc->free_bytes), libc->name);
+  explain_huge_pages(self, memory);
+}
+
+/* ------------------------------------------------------------------- options */
+
+static void explain_settings(struct text *self) {
+  idlesched_option_info option;
+  for (unsigned i = 0; idlesched_option_read(i, &option) == 0; i++)
+    if (strcmp(option.name, "purge_delay") == 0 && option.put_back < 0)
+      LINE(self, "purging is switched off: %s is %" PRId64 " by the user's own setting\n",
+           option.name, option.put_back);
+}
+
+static void list_holders(struct text *self, const idlesched_option_info *option) {
+  uint64_t now_ns = idlesched_now_ns();
+  unsigned shown = option->holders_count < IDLESCHED_HOLDERS_MAX ? option->holders_count
+                                                                 : IDLESCHED_HOLDERS_MAX;
+  for (unsigned i = 0; i < shown; i++) {
+    const idlesched_option_holder *holder = &option->holders[i];
+    const char *name = holder->name[0] == '\0' ? "somebody" : holder->name;
+    LINE(self, "%s has held %s = %" PRId64 " for %.1f s\n", name, option->name, holder->value,
+         now_ns > holder->since_ns ? lids_seconds(now_ns - holder->since_ns) : 0);
+  }
+  if (option->holders_count > shown)
+    LINE(self, "%u more hold%s %s, for longer\n", option->holders_count - shown,
+         option->holders_count - shown == 1 ? "s" : "", option->name);
+}
+
+static void list_all_holders(struct text *self) {
+  idlesched_option_info option;
+  for (unsigned i = 0; idlesched_option_read(i, &option) == 0; i++)
+    list_holders(self, &option);
 }
 
 int lids_explain(lua_State *L) {
   idlesched_memory memory;
-  int status = idlesched_memory_read(&memory);
+  int status = lids_process_read(L, &memory);
   if (status != 0)
     return lids_push_status(L, status);
   unsigned pools_count;
   const struct lids_pool_view *pools = list_pools(L, &pools_count);
-  struct text text = { .reasons_count = 0 };
+  struct text text = { .heading = "\nWhat keeps memory here:\n" };
   luaL_buffinit(L, &text.buffer);
-  add_places(&text, &memory);
+  lids_process_add(&text.buffer, &memory);
+  if (idlesched_worker_current() != NULL)
+    lids_add_format(&text.buffer, "In a job: of the pools it knows those of its own Lua state\n");
   for (unsigned i = 0; i < pools_count; i++)
     explain_pool(&text, &pools[i]);
-  explain_options(&text);
   explain_heaps(&text, &memory);
+  explain_settings(&text);
+  text.heading = "\nWho holds an option, which a release lifts for its purge:\n";
+  list_all_holders(&text);
   luaL_pushresult(&text.buffer);
   return 1;
 }

@@ -100,7 +100,7 @@ static int refuse(lua_State *L, const char *name, lua_Integer value) {
 }
 
 int lids_guard_option(lua_State *L) {
-  const char *name = luaL_checkstring(L, 1);
+  const char *name = lids_check_string(L, 1);
   lua_Integer value = luaL_checkinteger(L, 2);
   if (hold(push_guard(L, "option"), name, value) != 0)
     return refuse(L, name, value);

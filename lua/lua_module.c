@@ -10,11 +10,14 @@
 
 #include "idlesched.h"
 #include "lua_error.h"
+#include "lua_explain.h"
 #include "lua_guard.h"
 #include "lua_job.h"
 #include "lua_pool.h"
-#include "lua_release.h"
 #include "lua_pressure.h"
+#include "lua_process.h"
+#include "lua_release.h"
+#include "lua_report.h"
 #include "lua_state.h"
 #include "lua_token.h"
 #include "lua_util.h"
@@ -37,40 +40,6 @@ static int module_sleep(lua_State *L) {
   luaL_checknumber(L, 1);
   idlesched_sleep(lids_check_timeout_ns(L, 1));
   return 0;
-}
-
-/* The allocators of the process, as a list. */
-static void push_heaps(lua_State *L, const idlesched_memory *memory) {
-  lua_createtable(L, IDLESCHED_HEAPS_MAX, 0);
-  for (int i = 0; i < IDLESCHED_HEAPS_MAX && memory->heaps[i].name != NULL; i++) {
-    const idlesched_heap_memory *heap = &memory->heaps[i];
-    lua_createtable(L, 0, 4);
-    lua_pushstring(L, heap->name);
-    lua_setfield(L, -2, "name");
-    lids_set_integer(L, "resident", heap->resident_bytes);
-    lids_set_integer(L, "live", heap->live_bytes);
-    lids_set_integer(L, "free", heap->free_bytes);
-    lua_rawseti(L, -2, i + 1);
-  }
-}
-
-/* idlesched.memory() -> table | nil, message, number: see the types for its fields */
-static int module_memory(lua_State *L) {
-  idlesched_memory memory;
-  int status = idlesched_memory_read(&memory);
-  if (status != 0)
-    return lids_push_status(L, status);
-  lua_createtable(L, 0, 8);
-  lids_set_integer(L, "resident", memory.resident_bytes);
-  lids_set_integer(L, "anonymous", memory.anonymous_bytes);
-  lids_set_integer(L, "huge", memory.huge_bytes);
-  lids_set_integer(L, "threads", memory.threads_count);
-  lids_set_integer(L, "live", memory.live_bytes);
-  lids_set_integer(L, "dead", memory.dead_bytes);
-  lids_set_integer(L, "releasable", memory.releasable_bytes);
-  push_heaps(L, &memory);
-  lua_setfield(L, -2, "heaps");
-  return 1;
 }
 
 /* idlesched.thread_idle(): release what the calling thread's heap has cached */
@@ -168,7 +137,7 @@ static const luaL_Reg functions[] = {
   { "watch_pressure", lids_pressure_watch },
   { "thread_idle", module_thread_idle },
   { "retire", module_retire },
-  { "memory", module_memory },
+  { "memory", lids_process_memory },
   { "huge_pages", module_huge_pages },
   { "cpus", module_cpus },
   { "now", module_now },
@@ -191,6 +160,8 @@ IDLESCHED_API int luaopen_idlesched(lua_State *L) {
   lids_token_open(L);
   lids_guard_open(L);
   lids_pressure_open(L);
+  lids_process_open(L);
+  lids_report_open(L);
   lids_class(L, BLOCKING_TYPE, no_methods, blocking_metamethods);
   luaL_newlib(L, functions);
   lua_pushliteral(L, "idlesched " IDLESCHED_VERSION_STRING);

@@ -84,15 +84,22 @@ static struct pool *push_pool(lua_State *L) {
   return self;
 }
 
-/* 0 in Lua means none, which in a C configuration it does not. */
-static unsigned check_workers(lua_State *L, const char *name, lua_Integer absent) {
-  lua_Integer count = lids_option_integer(L, 1, name, absent, 0, LIDS_WORKERS_MOST);
-  return count == 0 ? IDLESCHED_NO_WORKERS : (unsigned)count;
+/* 0 in Lua means none, which in a C configuration it does not; not set it is 0. */
+static unsigned option_workers(lua_State *L, const char *name) {
+  lua_Integer count = lids_option_integer(L, 1, name, -1, 0, LIDS_WORKERS_MOST);
+  if (count >= 0)
+    return count == 0 ? IDLESCHED_NO_WORKERS : (unsigned)count;
+  return 0;
+}
+
+static unsigned workers_by_default(void) {
+  unsigned cpus = idlesched_cpus();
+  return cpus < LIDS_WORKERS_MOST ? cpus : LIDS_WORKERS_MOST;
 }
 
 static idlesched_pool_config check_config(lua_State *L) {
   idlesched_pool_config config = {
-    .workers_max = check_workers(L, "workers", idlesched_cpus()),
+    .workers_max = option_workers(L, "workers"),
     .workers_min = (unsigned)lids_option_integer(L, 1, "min_workers", 0, 0, LIDS_WORKERS_MOST),
     .queue_max = (uint64_t)lids_option_integer(L, 1, "queue_limit", 0, 1, LUA_MAXINTEGER),
     .queue_timeout_ns = lids_option_duration_ns(L, 1, "queue_timeout", 0),
@@ -102,6 +109,8 @@ static idlesched_pool_config check_config(lua_State *L) {
     .name = lids_option_string(L, 1, "name", "pool"),
     .is_dedicated = lids_option_boolean(L, 1, "dedicated", false),
   };
+  if (config.workers_max == 0)
+    config.workers_max = workers_by_default();
   bool has_workers = config.workers_max != IDLESCHED_NO_WORKERS;
   unsigned most = has_workers ? config.workers_max : 0;
   if (config.workers_min > most)
@@ -110,7 +119,7 @@ static idlesched_pool_config check_config(lua_State *L) {
                                   "option 'min_workers': no more than the %d of 'workers' "
                                   "expected, got %d",
                                   (int)most, (int)config.workers_min));
-  config.blocking_max = check_workers(L, "max_blocking", has_workers ? (lua_Integer)most : 0);
+  config.blocking_max = has_workers ? option_workers(L, "max_blocking") : IDLESCHED_NO_WORKERS;
   return config;
 }
 
@@ -260,11 +269,12 @@ static int pool_release(lua_State *L) {
   struct pool *self = check_pool(L);
   lids_check_options(L, 2, names);
   uint64_t timeout_ns = lids_option_duration_ns(L, 2, "timeout", IDLESCHED_S);
-  lids_collect_fully(L);
+  struct lids_report_begin begin;
+  lids_report_begin(L, &begin);
 
   idlesched_release_report report;
   int status = idlesched_pool_release(self->jobs.core, timeout_ns, &report);
-  return lids_report_push(L, &report, status);
+  return lids_report_push(L, &begin, &report, status);
 }
 
 /* ----------------------------------------------------------------- numbers */

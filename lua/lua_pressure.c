@@ -49,7 +49,7 @@ static int push_refusal(lua_State *L, int status, const char *path) {
     lua_pushliteral(L, "already watched");
     return 2;
   }
-  if (path != NULL && status == -EBADMSG)
+  if (path != NULL && (status == -EBADMSG || status == -ENAMETOOLONG))
     lua_pushfstring(L, "%s: %s", path, idlesched_strerror(status));
   else if (path != NULL)
     lua_pushfstring(L, "%s: %s", path, strerror(-status));

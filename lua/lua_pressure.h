@@ -9,7 +9,7 @@
 
 void lids_pressure_open(lua_State *L);
 
-/* idlesched.watch_pressure{stall = 0.1, window = 1, cooldown = 10, timeout = 1, path = nil}
+/* idlesched.watch_pressure{window = 1, stall = window / 10, cooldown = 10, timeout = 1, path}
  * -> watcher | nil, "already watched" | nil, message, number */
 int lids_pressure_watch(lua_State *L);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * lua_release.h - releases of the whole process, and why memory is not back.
+ * lua_release.h - releases of the whole process.
  */
 #ifndef LIDS_LUA_RELEASE_H
 #define LIDS_LUA_RELEASE_H
@@ -12,8 +12,5 @@ int lids_release(lua_State *L);
 
 /* idlesched.purge_all() -> report */
 int lids_purge_all(lua_State *L);
-
-/* idlesched.explain() -> string, for people | nil, message, number */
-int lids_explain(lua_State *L);
 
 #endif

@@ -344,3 +344,12 @@ bool lids_state_collect(idlesched_worker *worker, void *home) {
   lids_state_tell_memory(self, worker);
   return has_more;
 }
+
+void lids_collect_fully(lua_State *L) {
+  int before, after = lua_gc(L, LUA_GCCOUNT);
+  do {
+    before = after;
+    lua_gc(L, LUA_GCCOLLECT);
+    after = lua_gc(L, LUA_GCCOUNT);
+  } while (after < before);
+}

@@ -72,4 +72,8 @@ void lids_state_tell_memory(const struct lids_state *self, idlesched_worker *wor
 bool lids_state_collect(idlesched_worker *worker, void *home);
 void lids_state_stop(idlesched_worker *worker, void *home);
 
+/* A collection of any state, all at once: what a release begins with, of the state that asks for
+ * it.  May run finalisers, and raise what the collector raises. */
+void lids_collect_fully(lua_State *L);
+
 #endif

@@ -5,6 +5,8 @@
 #include "lua_util.h"
 
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +21,29 @@ void lids_class(lua_State *L, const char *name, const luaL_Reg *methods,
     lua_setfield(L, -2, "__metatable");
   }
   lua_pop(L, 1);
+}
+
+/* Key in a metatable: the table is plain data. */
+static const char text_key;
+
+void lids_text_class(lua_State *L, const char *name, lua_CFunction tostring) {
+  if (luaL_newmetatable(L, name)) {
+    lua_pushcfunction(L, tostring);
+    lua_setfield(L, -2, "__tostring");
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    lua_pushboolean(L, 1);
+    lua_rawsetp(L, -2, &text_key);
+  }
+  lua_pop(L, 1);
+}
+
+bool lids_has_metatable(lua_State *L, int index) {
+  if (!lua_getmetatable(L, index))
+    return false;
+  bool is_text = lua_rawgetp(L, -1, &text_key) != LUA_TNIL;
+  lua_pop(L, 2);
+  return !is_text;
 }
 
 /* ------------------------------------------------------------------- times */
@@ -133,6 +158,9 @@ void lids_check_options(lua_State *L, int index, const char *const *names) {
       luaL_argerror(L, index, lua_pushfstring(L, "option names are strings, got key %s", key));
     }
     const char *key = lua_tostring(L, -1);
+    if (strlen(key) != lua_rawlen(L, -1))
+      luaL_argerror(L, index,
+                    lua_pushfstring(L, "unknown option '%s', with a NUL byte after that", key));
     if (!is_among(key, names))
       unknown_option(L, index, key, names);
   }
@@ -188,13 +216,28 @@ lua_Integer lids_option_integer(lua_State *L, int index, const char *name, lua_I
   return value;
 }
 
+const char *lids_check_string(lua_State *L, int index) {
+  const char *text = luaL_checkstring(L, index);
+  if (strlen(text) != lua_rawlen(L, index))
+    luaL_argerror(
+      L, index,
+      lua_pushfstring(L, "a string without NUL bytes expected, got one after '%s'", text));
+  return text;
+}
+
 const char *lids_option_string(lua_State *L, int index, const char *name, const char *absent) {
   int type = push_option(L, index, name);
   if (type == LUA_TNIL)
     return absent;
   if (type != LUA_TSTRING)
     option_error(L, index, name, "a string");
-  return lua_tostring(L, -1);
+  const char *text = lua_tostring(L, -1);
+  if (strlen(text) != lua_rawlen(L, -1))
+    luaL_argerror(
+      L, index,
+      lua_pushfstring(L, "option '%s': a string without NUL bytes expected, got one after '%s'",
+                      name, text));
+  return text;
 }
 
 bool lids_option_boolean(lua_State *L, int index, const char *name, bool absent) {
@@ -245,4 +288,34 @@ int lids_push_status(lua_State *L, int status) {
 void lids_set_integer(lua_State *L, const char *name, uint64_t value) {
   lua_pushinteger(L, (lua_Integer)value);
   lua_setfield(L, -2, name);
+}
+
+uint64_t lids_get_integer(lua_State *L, int index, const char *name) {
+  lua_getfield(L, index, name);
+  lua_Integer value = lua_tointeger(L, -1);
+  lua_pop(L, 1);
+  return value > 0 ? (uint64_t)value : 0;
+}
+
+/* ------------------------------------------------------------------- words */
+
+void lids_add_format(luaL_Buffer *text, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  int length = vsnprintf(NULL, 0, format, arguments);
+  va_end(arguments);
+  size_t size = (size_t)length + 1;
+  char *place = luaL_prepbuffsize(text, size);
+  va_start(arguments, format);
+  vsnprintf(place, size, format, arguments);
+  va_end(arguments);
+  luaL_addsize(text, (size_t)length);
+}
+
+const char *lids_plural(uint64_t count) {
+  return count == 1 ? "" : "s";
+}
+
+double lids_mib(uint64_t bytes) {
+  return (double)bytes / (1024 * 1024);
 }

@@ -15,6 +15,7 @@
 
 #include <lauxlib.h>
 #include <lua.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "idlesched.h"
@@ -23,6 +24,14 @@
  * reach the metatable from a script. */
 void lids_class(lua_State *L, const char *name, const luaL_Reg *methods,
                 const luaL_Reg *metamethods);
+
+/*
+ * Make a metatable for tables that are shown in words, once for each state.  Such a table is
+ * plain data all the same: it travels without its metatable.
+ */
+void lids_text_class(lua_State *L, const char *name, lua_CFunction tostring);
+/* Whether the table has a metatable, but for one of those. */
+bool lids_has_metatable(lua_State *L, int index);
 
 /*
  * Raise inside a finaliser: `what` is made there by nobody, as the state may be closing, and
@@ -47,7 +56,9 @@ uint64_t lids_option_duration_ns(lua_State *L, int index, const char *name, uint
 /* Field `name` as a whole number within the limits. */
 lua_Integer lids_option_integer(lua_State *L, int index, const char *name, lua_Integer absent,
                                 lua_Integer least, lua_Integer most);
-/* Field `name` as a string, or `absent`.  Leaves it on the stack. */
+/* The string at `index`, which has no NUL byte: C would know the beginning only. */
+const char *lids_check_string(lua_State *L, int index);
+/* Field `name` as such a string, or `absent`.  Leaves it on the stack. */
 const char *lids_option_string(lua_State *L, int index, const char *name, const char *absent);
 /* Field `name`, true or false, or `absent`. */
 bool lids_option_boolean(lua_State *L, int index, const char *name, bool absent);
@@ -60,6 +71,15 @@ int lids_push_status(lua_State *L, int status);
 
 /* A count as a field of the table on top of the stack. */
 void lids_set_integer(lua_State *L, const char *name, uint64_t value);
+/* A field of the table at `index` as a count: 0 if it is none. */
+uint64_t lids_get_integer(lua_State *L, int index, const char *name);
+
+/* Words for people, of any length.  (A luaL_Buffer has the top of the stack to itself.) */
+void lids_add_format(luaL_Buffer *text, const char *format, ...)
+  __attribute__((format(printf, 2, 3)));
+/* "" for one, "s" for more. */
+const char *lids_plural(uint64_t count);
+double lids_mib(uint64_t bytes);
 
 /* Nanoseconds as seconds. */
 lua_Number lids_seconds(uint64_t duration_ns);

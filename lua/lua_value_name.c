@@ -8,6 +8,7 @@
 #include <lauxlib.h>
 #include <string.h>
 
+#include "lua_util.h"
 #include "lua_value.h"
 #include "lua_value_format.h"
 
@@ -229,10 +230,8 @@ static bool is_plain_value(struct lids_names *self, int index, int depth) {
 static bool is_plain(struct lids_names *self, int index, int depth) {
   lua_State *L = self->L;
   lids_reserve_stack(L, 8);
-  if (lua_getmetatable(L, index)) {
-    lua_pop(L, 1);
+  if (lids_has_metatable(L, index))
     return false;
-  }
   struct lids_seen *visit = find_visit(self, lua_topointer(L, index));
   if (visit->offset == self->walks_count || depth > LIDS_VALUE_DEPTH_MAX)
     return true; /* it is being looked at; or it will be refused anyway */

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "idlesched.h"
+#include "lua_util.h"
 #include "lua_value_block.h"
 #include "lua_value_cache.h"
 #include "lua_value_format.h"
@@ -180,7 +181,7 @@ static void pack_table(struct packer *self, int index, const struct lids_step *s
   }
   if (put_seen(self, find(self, lua_topointer(L, index))))
     return;
-  if (lua_getmetatable(L, index)) {
+  if (lids_has_metatable(L, index)) {
     need_modules(self);
     refuse(self, step, "a table with a metatable", "send its plain fields");
   }

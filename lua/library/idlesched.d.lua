@@ -28,7 +28,7 @@ function idlesched.eager_purge() end
 ---worker that has a thread tidy its heap and Lua state, and purges, also while a guard is
 ---held; the C library's heap is trimmed. Starts no thread, runs no job. In a job its own
 ---worker counts as the caller. Waits for busy workers, by default for 1 s in all.
----@param options? { timeout?: number|false, pools?: idlesched.Pool[] } timeout in seconds
+---@param options? { timeout?: number|false, pools?: idlesched.Pool[] } seconds; a list, in order
 ---@return idlesched.ReleaseReport? report
 ---@return string? message
 ---@return integer? errno
@@ -39,8 +39,9 @@ function idlesched.release(options) end
 ---@return idlesched.ReleaseReport
 function idlesched.purge_all() end
 
----Why is my memory not back? In words, for people: where the process's memory is, and a line
----for each reason that keeps some of it. Takes as long as idlesched.memory().
+---Why is my memory not back? In words, for people: where the process's memory is, a line for
+---each reason that keeps some of it, and who holds options. Of the pools it knows those of the
+---calling Lua state: in a job, not those of the script. Takes as long as idlesched.memory().
 ---@return string? text nil where the system does not tell
 ---@return string? message
 ---@return integer? errno
@@ -52,7 +53,11 @@ function idlesched.explain() end
 ---  purge_delay     ms until what is free goes back; 0: at once
 ---  purge_min_size  KiB, the smallest range that goes back
 ---  purge_mult      how many times the delay an arena waits
----The last two are left alone where the user has set them, the first where it is 0 or below.
+---The last two are left alone where the user has set them, the first where it is 0 or below. The
+---user sets them in the environment, before the process starts:
+---  MIMALLOC_PURGE_DELAY=500                ms; -1 switches purging off
+---  MIMALLOC_ARENA_PURGE_MIN_SIZE=128KiB    a plain number is bytes there: 64 would be 1 KiB
+---  MIMALLOC_ARENA_PURGE_MULT=2
 ---@param name "purge_delay"|"purge_min_size"|"purge_mult"
 ---@param value integer
 ---@return idlesched.Guard
@@ -93,8 +98,8 @@ function idlesched.thread_idle() end
 ---outside a job.
 function idlesched.retire() end
 
----What the process has in memory now, by the kernel and by allocator. Takes 0.3 to 0.5 ms
----with 8 idle workers: the kernel walks the page tables.
+---What the process has in memory now, by the kernel and by allocator; tostring() says it in
+---words. Takes 0.3 to 0.5 ms with 8 idle workers: the kernel walks the page tables.
 ---@return idlesched.Memory? memory nil where the system does not tell
 ---@return string? message
 ---@return integer? errno
@@ -132,7 +137,8 @@ function idlesched.token() end
 ---@return "timeout"|"deadlock"|nil reason
 function idlesched.wait_all(jobs, timeout) end
 
----CPUs that this process may use: the smaller of affinity and cgroup quota.
+---CPUs that this process may use, at least 1: by affinity, or by the smallest quota of its
+---cgroups and those above them, rounded up, whichever is fewer. Reads the kernel's files.
 ---@return integer
 function idlesched.cpus() end
 
@@ -373,19 +379,21 @@ function Watcher:stats() end
 ---@field anonymous integer bytes of pages that belong to this process alone
 ---@field huge integer those of them that are huge pages
 ---@field threads integer threads of the process
----Bytes in blocks of the workers and of the module that were not freed. In the host the script's
----own state is of the same allocator, and not counted: there it looks like free blocks.
+---Bytes in blocks of the workers and of the module that were not freed; in the host also those
+---of the calling state, as Lua counts them. What else that process takes by malloc() is of the
+---same allocator and not known, for a job also the script's state: it looks like free blocks.
 ---@field live integer
 ---@field dead integer bytes that workers have made since their last full collection, at most
----Bytes that a release can give back at most, besides garbage of the calling state: free and
----dead ones.
+---Bytes that a release can give back at most, besides garbage of the calling state, which is
+---not known before it is collected: free and dead ones. With the user's purge_delay below 0
+---only what is free in the C library's heap.
 ---@field releasable integer
 ---@field heaps idlesched.HeapMemory[] the allocator of the module, and the C library's beside it
 
 ---@class idlesched.HeapMemory
 ---@field name string "mimalloc 3.6.0", "glibc 2.36"
 ---@field resident integer bytes of it in memory; of the C library's heap at most
----@field live integer bytes in blocks in use
+---@field live integer bytes of it in blocks in use
 ---@field free integer the rest of it
 
 ---@class idlesched.WorkerRow
@@ -395,9 +403,12 @@ function Watcher:stats() end
 ---@field dead integer those of them that came after its last full collection; 0 after one
 ---@field released boolean whether it has released since its last job
 
+---What a release has done; tostring() says it in words. A plain table: of one that a job returns,
+---or gets, the fields travel, and the words do not.
 ---@class idlesched.ReleaseReport
----@field returned integer bytes by which the process's anonymous memory fell
----@field before integer bytes of anonymous memory before
+---Bytes by which the process's anonymous memory fell, also by the calling state's collection.
+---@field returned integer
+---@field before integer bytes of anonymous memory before, and before that collection
 ---@field after integer bytes of anonymous memory after
 ---@field pools integer pools that were looked at
 ---@field visited integer workers that have released
@@ -405,16 +416,16 @@ function Watcher:stats() end
 ---@field missed_running integer they ran a job, or tidied up, or were not awake in time,
 ---@field missed_starting integer or their thread was starting
 ---@field missed_exiting integer or ending
----@field kept idlesched.Kept why the rest is still there; the three are `after`, as far as is known
+---@field kept idlesched.Kept why the rest is still there; the sum of the three is `after`
 ---@field heaps idlesched.HeapReport[] the allocator, then the C library's beside it
 ---@field purge_delay integer ms, without guards; 0 or below: the user's will; 0 without mimalloc
 ---@field lifted_guards boolean overrides were put aside for the purge, and are back
 ---@field complete boolean whether none was missed
----@field time number seconds that the call took
+---@field time number seconds that the call took, with that collection
 ---@field allocator string
 
 ---@class idlesched.Kept bytes
----@field live integer blocks in use
+---@field live integer blocks in use, as far as they are in memory
 ---@field free integer free blocks, in pages that others still use or that were not collected
 ---@field other integer not of these allocators: stacks, data, other heaps
 

@@ -5,10 +5,7 @@
  * The resident size of a process falls also where nothing is free for anybody else: when a
  * part of a huge page is unmapped, the whole page stays taken.  The charge of a memory
  * cgroup does not fall then.  So what is to be measured runs in a process that is alone
- * in a cgroup, made for it below the spec's own.
- *
- * That takes the right to make one, and the memory controller for it: cgroup v1, or a v2
- * group that hands the controller down to its children.
+ * in a cgroup (cgroup_kit.h).
  */
 #ifndef IDLESCHED_SPEC_CHARGE_KIT_H
 #define IDLESCHED_SPEC_CHARGE_KIT_H

@@ -36,7 +36,7 @@ bool collect_nothing(idlesched_worker *worker, void *context);
 void check_stats_add_up(idlesched_pool *pool);
 void check_tickets_add_up(idlesched_pool *pool);
 
-/* ---- doors: a job that goes through one stays inside until it is opened ---- */
+/* ---- doors (latches): a job that goes through one stays inside until it is opened ---- */
 
 struct door {
   pthread_mutex_t lock;
@@ -46,6 +46,8 @@ struct door {
 };
 #define DOOR_CLOSED                                                                                \
   { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0 }
+#define DOOR_OPEN                                                                                  \
+  { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, true, 0 }
 
 /* Jobs of both forms.  The second takes its door from job->context. */
 void door_pass(void *door);

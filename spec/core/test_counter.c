@@ -98,9 +98,7 @@ SPEC(workers_come_and_go, "C4 live bytes stay exact over more threads than there
   static void *blocks[ROUNDS];
   uint64_t before = live_bytes();
   idlesched_pool *pool = POOL(.workers_max = 2, .is_dedicated = true);
-  struct door open = { .is_open = true,
-                       .lock = PTHREAD_MUTEX_INITIALIZER,
-                       .opened = PTHREAD_COND_INITIALIZER };
+  struct door open = DOOR_OPEN;
   for (unsigned i = 0; i < ROUNDS; i++) {
     blocks[i] = idlesched_realloc(NULL, SIZE);
     REQUIRE_EQ_INT(idlesched_pool_submit(pool, idlesched_free, blocks[i]), 0);

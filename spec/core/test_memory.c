@@ -18,6 +18,7 @@
 #define MIB (UINT64_C(1) << 20)
 
 static int residency_status, mappings_status;
+static uint64_t anonymous_bytes = 60 * MIB;
 
 /* What the linker gives the core in place of the platform's. */
 int __wrap_ids_residency_read(struct ids_residency *out);
@@ -28,7 +29,7 @@ int __wrap_ids_residency_read(struct ids_residency *out) {
   *out = (struct ids_residency){ 0 };
   if (residency_status == 0)
     *out = (struct ids_residency){ .resident_bytes = 100 * MIB,
-                                   .anonymous_bytes = 60 * MIB,
+                                   .anonymous_bytes = anonymous_bytes,
                                    .huge_bytes = 2 * MIB,
                                    .threads_count = 3 };
   return residency_status;
@@ -80,13 +81,49 @@ SPEC(memory_by_allocator, "B30 memory is told by allocator: in memory, live, fre
   CHECK_EQ_U64(memory.releasable_bytes, (13 + 18 + 4) * MIB);
 }
 
-SPEC(more_live_than_in_memory, "B30 blocks that were never touched leave nothing free, not less") {
+SPEC(more_live_than_in_memory,
+     "B30 of blocks that were never touched no more are live than is in memory") {
   ids_counter_add_live(24 * MIB);
   heap_fake_set_c_heap(MIB, 2 * MIB, 0);
   idlesched_memory memory = read_memory();
-  check_heap(&memory.heaps[0], 23 * MIB, 24 * MIB, 0);
-  check_heap(&memory.heaps[1], MIB, 2 * MIB, 0);
+  check_heap(&memory.heaps[0], 23 * MIB, 23 * MIB, 0);
+  check_heap(&memory.heaps[1], MIB, MIB, 0);
+  CHECK_EQ_U64(memory.live_bytes, 24 * MIB);
   CHECK_EQ_U64(memory.releasable_bytes, 0);
+}
+
+SPEC(more_in_the_heaps_than_in_the_process,
+     "B30 what the process takes between two readings makes the heaps no larger than itself") {
+  anonymous_bytes = 22 * MIB;
+  ids_counter_add_live(10 * MIB);
+  heap_fake_set_c_heap(MIB, MIB, 0);
+  idlesched_memory memory = read_memory();
+  check_heap(&memory.heaps[0], 22 * MIB, 10 * MIB, 12 * MIB);
+  check_heap(&memory.heaps[1], 0, 0, 0);
+}
+
+SPEC(nothing_goes_back_without_purges,
+     "B30 under a purge delay below 0 only the C library's free memory can be given back") {
+  ids_counter_add_live(10 * MIB);
+  ids_counter_add_dead(4 * MIB);
+  heap_fake_set_c_heap(30 * MIB, 12 * MIB, 18 * MIB);
+  heap_fake_user_sets(IDS_HEAP_PURGE_DELAY_MS, -1);
+  CHECK_EQ_U64(read_memory().releasable_bytes, 18 * MIB);
+  heap_fake_user_sets(IDS_HEAP_PURGE_DELAY_MS, 0);
+  CHECK_EQ_U64(read_memory().releasable_bytes, (13 + 18 + 4) * MIB);
+  heap_fake_set_has_options(false);
+  CHECK_EQ_U64(read_memory().releasable_bytes, (13 + 18 + 4) * MIB);
+}
+
+SPEC(what_is_kept_adds_up, "N4 what a release says is kept adds up to what the process has") {
+  ids_counter_add_live(30 * MIB); /* 23 of them are in memory */
+  heap_fake_set_c_heap(20 * MIB, 25 * MIB, 0);
+  idlesched_release_report report;
+  idlesched_purge_all(&report);
+  CHECK_EQ_U64(report.anonymous_after_bytes, 60 * MIB);
+  CHECK_EQ_U64(report.kept_live_bytes, (23 + 20) * MIB);
+  CHECK_EQ_U64(report.kept_free_bytes, 0);
+  CHECK_EQ_U64(report.kept_other_bytes, 17 * MIB);
 }
 
 SPEC(what_was_trimmed_is_not_in_memory,
@@ -169,9 +206,7 @@ SPEC(workers_tell_their_memory, "C4 what hosts say of their workers is in its ro
   door_open(&door);
   WAIT_UNTIL(row_of(pool, 0).state == IDLESCHED_WORKER_PARKED, SOON_MS);
 
-  struct door open = { .is_open = true,
-                       .lock = PTHREAD_MUTEX_INITIALIZER,
-                       .opened = PTHREAD_COND_INITIALIZER };
+  struct door open = DOOR_OPEN;
   struct sizes less = { 5 * MIB, MIB, &open }; /* on whichever worker */
   REQUIRE_EQ_INT(idlesched_pool_submit(pool, say_sizes, &less), 0);
   REQUIRE_EQ_INT(idlesched_pool_wait(pool, IDLESCHED_NEVER), 0);

@@ -264,7 +264,7 @@ static uint32_t generation_after(unsigned forks_count) {
 }
 
 /* The case may be in a child itself, of the harness. */
-SPEC(forks_are_counted, "plat: a child counts one fork more than its parent, the parent none") {
+SPEC(forks_are_counted, "G5 a child counts one fork more than its parent, the parent none") {
   uint32_t before = ids_fork_generation();
   CHECK_LE_INT(before, 1);
   CHECK_EQ_INT(generation_after(1), before + 1);

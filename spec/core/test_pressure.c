@@ -81,7 +81,17 @@ SPEC(a_start_counts_anew, "N8 each start counts anew, and is counted") {
   }
 }
 
-SPEC(the_defaults, "N8 by default 100 ms of 1 s, and a release takes 1 s at most") {
+SPEC(a_tenth_of_the_window, "N8 the stall is a tenth of the window by default, also of another") {
+  static const uint64_t windows_ns[] = { 500 * IDLESCHED_MS, 2 * IDLESCHED_S, 10 * IDLESCHED_S };
+  for (unsigned i = 0; i < 3; i++) {
+    REQUIRE_EQ_INT(
+      idlesched_pressure_start(&(idlesched_pressure_config){ .window_ns = windows_ns[i] }), 0);
+    check_opened(i, PRESSURE_FAKE_CGROUP, windows_ns[i] / 10, windows_ns[i]);
+    idlesched_pressure_stop();
+  }
+}
+
+SPEC(the_defaults, "N8 by default a tenth of 1 s, and a release takes 1 s at most") {
   REQUIRE_EQ_INT(idlesched_pressure_start(NULL), 0);
   check_opened(0, PRESSURE_FAKE_CGROUP, 100 * IDLESCHED_MS, IDLESCHED_S);
   pressure_fake_tell();
@@ -216,7 +226,7 @@ SPEC(without_a_trigger_it_reads,
     PRESSURE_FAKE_ANSWER(refusals[i], refusals[i]);
     REQUIRE_EQ_INT(start(), 0);
     CHECK_EQ_INT(pressure_fake_opens_count(), 3);
-    check_opened(1, PRESSURE_FAKE_CGROUP, 400 * IDLESCHED_MS, 2 * IDLESCHED_S);
+    check_opened(1, PRESSURE_FAKE_CGROUP, 200 * IDLESCHED_MS, 2 * IDLESCHED_S);
     check_opened(2, PRESSURE_FAKE_CGROUP, 0, WINDOW_NS);
     CHECK(stats_now().is_watching);
     CHECK(!stats_now().has_trigger);

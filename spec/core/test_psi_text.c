@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_psi_text.c - what the platform reads out of the kernel's texts: in which folder the
- * own cgroup is, how long somebody has stalled, how often a limit was met.
+ * test_psi_text.c - what the platform reads out of the kernel's texts on pressure: how long
+ * somebody has stalled, how often a limit was met.
  *
  * Method: the platform's file is compiled here once more, and its inner functions are given
  * texts of kernels and cgroups that this machine does not have.
@@ -18,48 +18,6 @@
 #define ids_psi_wake text_psi_wake
 #define ids_psi_read text_psi_read
 #include "plat_psi.c"
-
-/* ---------------------------------------------------------------- where it is */
-
-#define LINE_OF(root, point)                                                                       \
-  "41 31 0:38 " root " " point " rw,nosuid shared:9 - cgroup2 cgroup2 rw\n"
-
-static void check_place(const char *mount, const char *cgroup, const char *expected) {
-  char line[512], place[IDS_PSI_PATH_SIZE];
-  snprintf(line, sizeof line, "%s", mount);
-  int status = place_in_mount(line, cgroup, place);
-  if (expected == NULL)
-    CHECK_EQ_INT(status, -ENOENT);
-  else if (CHECK_EQ_INT(status, 0))
-    CHECK_EQ_STR(place, expected);
-}
-
-SPEC(its_cgroup_in_a_mount, "N8 the own cgroup is found where its hierarchy is mounted") {
-  check_place(LINE_OF("/", "/sys/fs/cgroup"), "/", "/sys/fs/cgroup/memory.pressure");
-  check_place(LINE_OF("/", "/sys/fs/cgroup"), "/a/b", "/sys/fs/cgroup/a/b/memory.pressure");
-  check_place(LINE_OF("/a", "/mnt"), "/a/b", "/mnt/b/memory.pressure");
-  check_place(LINE_OF("/a", "/mnt"), "/a", "/mnt/memory.pressure");
-  check_place(LINE_OF("/", "/with\\040blank\\134"), "/", "/with blank\\/memory.pressure");
-}
-
-SPEC(its_cgroup_elsewhere, "N8 a cgroup that a mount does not show is not guessed") {
-  check_place(LINE_OF("/a", "/mnt"), "/ab", NULL);
-  check_place(LINE_OF("/a", "/mnt"), "/", NULL);
-  check_place(LINE_OF("/", "/mnt"), "/../outside", NULL);
-  check_place("36 31 0:33 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n", "/", NULL);
-  check_place("36 31 0:33 / /proc rw,nosuid\n", "/", NULL);
-  check_place("", "/", NULL);
-}
-
-SPEC(a_long_way_down, "N8 a path that is too long is said to be so") {
-  char cgroup[300], place[IDS_PSI_PATH_SIZE], line[] = LINE_OF("/", "/mnt");
-  memset(cgroup, 'x', sizeof cgroup);
-  cgroup[0] = '/';
-  cgroup[sizeof cgroup - 1] = '\0';
-  CHECK_EQ_INT(place_in_mount(line, cgroup, place), -ENAMETOOLONG);
-}
-
-/* --------------------------------------------------------------- what it says */
 
 static int file_of(const char *text) {
   char name[] = "/tmp/idlesched-psi-XXXXXX";

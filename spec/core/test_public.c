@@ -4,7 +4,6 @@
  * misuse, which aborts with a message that says what is wrong.
  */
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,28 +23,6 @@ SPEC(the_allocator_has_a_name, "A16 the allocator of the build is told by name")
   const char *name = idlesched_allocator();
   CHECK(strncmp(name, "mimalloc 3.", 11) == 0 || strcmp(name, "system") == 0);
   CHECK_EQ_PTR(idlesched_allocator(), name);
-}
-
-SPEC(the_default_size_is_the_cpus, "G1 as many workers as CPUs by default; a number given wins") {
-  idlesched_pool *by_default = POOL(.name = "default"), *given = POOL(.workers_max = 37);
-  CHECK_GE_INT(idlesched_cpus(), 1);
-  CHECK_EQ_INT(stats_of(by_default).workers_max, idlesched_cpus());
-  CHECK_EQ_INT(stats_of(given).workers_max, 37);
-  idlesched_pool_destroy(by_default);
-  idlesched_pool_destroy(given);
-}
-
-SPEC(cpus_are_those_of_the_affinity, "G1 CPUs are those that the affinity allows") {
-  cpu_set_t all, one;
-  REQUIRE_EQ_INT(sched_getaffinity(0, sizeof all, &all), 0);
-  CHECK_LE_INT(idlesched_cpus(), CPU_COUNT(&all));
-  int first = 0;
-  while (!CPU_ISSET(first, &all))
-    first++;
-  CPU_ZERO(&one);
-  CPU_SET(first, &one);
-  REQUIRE_EQ_INT(sched_setaffinity(0, sizeof one, &one), 0);
-  CHECK_EQ_INT(idlesched_cpus(), 1);
 }
 
 SPEC(memory_is_what_the_kernel_says, "N4 memory is what the kernel says: it rises with a block") {
@@ -229,7 +206,7 @@ SPEC(a_job_may_use_another_pool, "G9 a job may wait for, and release, a pool tha
   idlesched_pool_destroy(pool);
 }
 
-SPEC(small_things, "the clock moves on, and a block of no bytes is a block") {
+SPEC(small_things, "public: the clock moves on, and a block of no bytes is a block") {
   uint64_t before_ns = idlesched_now_ns();
   WAIT_UNTIL(idlesched_now_ns() > before_ns, SOON_MS);
   void *block = idlesched_realloc(NULL, 0);

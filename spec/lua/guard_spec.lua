@@ -26,13 +26,7 @@ local returned_part_text = [[function()
 end]]
 local returned_part = assert(load("return " .. returned_part_text))()
 
-local has_options = support.allocator ~= "system"
-local effect_it = has_options and it
-  or function(sentence)
-    it(sentence, function()
-      pending("the system allocator has no option to set")
-    end)
-  end
+local effect_it = support.effect_it(_ENV)
 
 describe("guard", function()
   local pool

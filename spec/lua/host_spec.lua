@@ -617,14 +617,14 @@ describe("host", function()
       return version_line:find("mimalloc", 1, true) and not setting:find("[never]", 1, true)
     end
 
-    it("is kept off huge pages, from which nothing would return for long", function()
+    it("B22 is kept off huge pages, from which nothing would return for long", function()
       if not huge_pages_matter() then
         return pending("needs mimalloc and a kernel that gives huge pages")
       end
       assert.are.equal(0, count_mappings_that_want_huge_pages({}))
     end)
 
-    it("lies on huge pages when the user says so", function()
+    it("B10 lies on huge pages when the user says so", function()
       if not huge_pages_matter() then
         return pending("needs mimalloc and a kernel that gives huge pages")
       end

@@ -216,7 +216,7 @@ describe("job", function()
       assert.are.equal(0, pool:stats().workers.threads)
     end)
 
-    it("whose results cannot travel has failed, and says which", function()
+    it("G4 whose results cannot travel has failed, and says which", function()
       local job = pool:submit(function()
         return 1, { stream = io.stdout }
       end)
@@ -228,7 +228,7 @@ describe("job", function()
       assert.are.equal(2, pool:submit(math.abs, -2):result())
     end)
 
-    it("runs to its end although nobody holds the handle", function()
+    it("G4 runs to its end although nobody holds the handle", function()
       local path = support.new_path("written")
       pool:submit(function(target)
         local file = io.open(target, "w")
@@ -286,7 +286,7 @@ describe("job", function()
       assert.are.equal("idlesched.job: done", tostring(third))
     end)
 
-    it("is failed after an error, and cancelled for what will not run", function()
+    it("G4 is failed after an error, and cancelled for what will not run", function()
       local failing = pool:submit(error, "on purpose")
       failing:wait()
       assert.are.equal("failed", failing:status())
@@ -580,7 +580,7 @@ describe("job", function()
   end)
 
   describe("load", function()
-    it("of thousands of jobs from a crowd of workers gives each its own result", function()
+    it("G4 of thousands of jobs from a crowd of workers gives each its own result", function()
       local crowd <close> = idlesched.pool({ workers = 16, idle_release = 0, idle_exit = 0.005 })
       local jobs, count = {}, 3000
       for i = 1, count do

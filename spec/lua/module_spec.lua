@@ -34,6 +34,49 @@ local function methods_of(object)
   return names_of(debug.getmetatable(object).__index)
 end
 
+-- Among words with commas between them.
+local function has_word(words, word)
+  return ("," .. words .. ","):find("," .. word .. ",", 1, true) ~= nil
+end
+
+-- The folder of the process's cgroup of the cpu controller; nil where it is not to be seen.
+local function cpu_cgroup()
+  local groups = support.read("/proc/self/cgroup") or ""
+  local mounts = support.read("/proc/self/mountinfo") or ""
+  local v1, v2
+  for controllers, name in groups:gmatch("%d+:([^:\n]*):([^\n]*)") do
+    for point, kind, options in mounts:gmatch(" / (%S+) [^\n]- %- (%S+) %S+ (%S+)") do
+      if kind == "cgroup" and has_word(controllers, "cpu") and has_word(options, "cpu") then
+        v1 = point .. name
+      elseif kind == "cgroup2" and controllers == "" then
+        v2 = point .. name
+      end
+    end
+  end
+  return v1 or v2
+end
+
+-- The folder of a new one below it, or nil and why there is none.
+local function new_cgroup_of_one_cpu()
+  local own = cpu_cgroup()
+  if not own then
+    return nil, "no cgroup of the cpu controller is to be seen"
+  end
+  local folder = support.first_line_of(("mktemp -d '%s/idlesched-spec-XXXXXX' 2>&1"):format(own))
+  if folder:sub(1, 1) ~= "/" then
+    return nil, "no cgroup can be made: " .. folder
+  end
+  local files = { ["cpu.cfs_quota_us"] = "100000", ["cpu.max"] = "100000 100000" }
+  for name, quota in pairs(files) do
+    if support.read(folder .. "/" .. name) then
+      support.write(folder .. "/" .. name, quota)
+      return folder
+    end
+  end
+  os.remove(folder)
+  return nil, "the cpu controller is not handed down in " .. own
+end
+
 describe("module", function()
   describe("types file", function()
     it("names exactly the functions and fields that the module has", function()
@@ -122,21 +165,40 @@ describe("module", function()
       assert.is_true(idlesched.cpus() <= nproc)
     end)
 
-    it("G1 is 1 for a process that may use one CPU", function()
+    local print_cpus = [[
+      local idlesched = require "idlesched"
+      print(idlesched.cpus(), idlesched.pool():stats().workers.max)
+    ]]
+
+    it("G1 is 1 for a process that may use one CPU, and so a pool has one worker", function()
       local cpu = support.read("/proc/self/status"):match("Cpus_allowed_list:%s*(%d+)")
       local result = support.run_well(support.stock, {
         prefix = "exec taskset -c " .. cpu,
-        script = [[
-          local idlesched = require "idlesched"
-          print(idlesched.cpus(), idlesched.pool():stats().workers.max)
-        ]],
+        script = print_cpus,
       })
+      assert.are.equal("1\t1\n", result.out)
+    end)
+
+    it("G1 is 1 in a cgroup with a quota of one CPU, and so a pool has one worker", function()
+      local group, reason = new_cgroup_of_one_cpu()
+      if not group then
+        return pending(reason)
+      end
+      local is_run, result = pcall(support.run_well, support.stock, {
+        prefix = ("echo $$ >'%s/cgroup.procs' && exec"):format(group),
+        script = print_cpus,
+      })
+      -- The kernel takes a moment to see the group empty.
+      support.await("the cgroup is removed", function()
+        return os.remove(group)
+      end)
+      assert(is_run, result)
       assert.are.equal("1\t1\n", result.out)
     end)
   end)
 
   describe("clock", function()
-    it("tells seconds that never go back", function()
+    it("G6 tells seconds that never go back", function()
       local last = idlesched.now()
       assert.are.equal("float", math.type(last))
       for _ = 1, 1000 do
@@ -165,7 +227,7 @@ describe("module", function()
   end)
 
   describe("memory", function()
-    it("counts threads as the kernel does", function()
+    it("N4 counts threads as the kernel does", function()
       local function threads()
         return tonumber(support.read("/proc/self/status"):match("Threads:%s*(%d+)"))
       end
@@ -178,7 +240,7 @@ describe("module", function()
       assert.are.equal(4, idlesched.memory().threads)
     end)
 
-    it("counts bytes: what is allocated is in it, as whole pages", function()
+    it("N4 counts bytes: what is allocated is in it, as whole pages", function()
       support.await_alone()
       collectgarbage()
       collectgarbage("stop") -- what other cases have left must not go meanwhile
@@ -236,9 +298,25 @@ describe("module", function()
   end)
 
   describe("allocator", function()
-    it("is the one that was built in, with its version", function()
+    it("A16 is the one that was built in, with its version", function()
       local pattern = support.allocator == "system" and "^system$" or "^mimalloc %d+%.%d+%.%d+$"
       assert.is_truthy(idlesched.allocator():match(pattern), idlesched.allocator())
+    end)
+  end)
+
+  describe("names", function()
+    it("with a NUL byte are refused: C would know their beginning only", function()
+      local pool <close> = idlesched.pool({ workers = 1 })
+      check_raises("option 'name': a string without NUL bytes expected, got one after 'a'",
+        idlesched.pool, { name = "a\0b" })
+      check_raises("option 'mode': a string without NUL bytes expected, got one after 'drain'",
+        pool.close, pool, { mode = "drain\0" })
+      check_raises("option 'path': a string without NUL bytes expected, got one after ''",
+        idlesched.watch_pressure, { path = "\0" })
+      check_raises("#1 to 'idlesched.option' (a string without NUL bytes expected, got one after "
+        .. "'purge_mult')", idlesched.option, "purge_mult\0", 1)
+      check_raises("unknown option 'timeout', with a NUL byte after that", idlesched.release,
+        { ["timeout\0"] = 1 })
     end)
   end)
 

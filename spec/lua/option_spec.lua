@@ -7,13 +7,7 @@ local here = debug.getinfo(1, "S").source:match("^@(.*/)") or ""
 local support = dofile(here .. "support.lua")
 local idlesched = require("idlesched")
 
-local has_options = support.allocator ~= "system"
-local effect_it = has_options and it
-  or function(sentence)
-    it(sentence, function()
-      pending("the system allocator has no options")
-    end)
-  end
+local effect_it = support.effect_it(_ENV)
 
 local names = { "purge_delay", "purge_min_size", "purge_mult" }
 
@@ -45,7 +39,7 @@ describe("option", function()
   before_each(function()
     collectgarbage()
     collectgarbage()
-    for _, name in ipairs(has_options and names or {}) do
+    for _, name in ipairs(support.has_options and names or {}) do
       assert.are.equal(0, option(name).held)
     end
   end)
@@ -193,7 +187,7 @@ describe("option", function()
 
   describe("list", function()
     it("B7 is empty without options", function()
-      assert.are.equal(has_options and #names or 0, #idlesched.options())
+      assert.are.equal(support.has_options and #names or 0, #idlesched.options())
     end)
 
     effect_it("N7 says who holds an option, since when and by which value", function()
@@ -302,6 +296,14 @@ describe("option", function()
         { MIMALLOC_ARENA_PURGE_MIN_SIZE = "64KiB", MIMALLOC_ARENA_PURGE_MULT = "9" },
         "purge_delay 1000 1000 false 0\npurge_min_size 64 64 false 0\npurge_mult 9 9 false 0\n",
         "purge_delay 9 1000 true 1\npurge_min_size 64 64 false 1\npurge_mult 9 9 false 1\n"
+      )
+    end)
+
+    effect_it("B10 where a size without a unit is bytes, as the documents say", function()
+      check(
+        { MIMALLOC_ARENA_PURGE_MIN_SIZE = "131072" },
+        "purge_delay 1000 1000 false 0\npurge_min_size 128 128 false 0\npurge_mult 4 4 false 0\n",
+        "purge_delay 9 1000 true 1\npurge_min_size 128 128 false 1\npurge_mult 9 4 true 1\n"
       )
     end)
 

@@ -145,7 +145,7 @@ describe("pool", function()
       assert.are.equal(1, idlesched.memory().threads)
     end)
 
-    it("are no more than jobs ask for, and never more than workers", function()
+    it("G7 are no more than jobs ask for, and never more than workers", function()
       local pool <close> = idlesched.pool({ workers = 2, idle_exit = false })
       for _ = 1, 20 do
         pool:submit(nothing):wait()
@@ -656,7 +656,7 @@ describe("pool", function()
       assert.are.equal(0, seen:stats().workers.threads)
     end)
 
-    it("is closed by the collector, and its threads end", function()
+    it("G3 is closed by the collector, and its threads end", function()
       support.await_alone()
       do
         local pool = idlesched.pool({ workers = 2, idle_exit = false })
@@ -667,7 +667,7 @@ describe("pool", function()
       support.await_alone()
     end)
 
-    it("lives on while a job's handle does, and the job is run", function()
+    it("G4 lives on while a job's handle does, and the job is run", function()
       local job
       do
         local pool = idlesched.pool({ workers = 1 })

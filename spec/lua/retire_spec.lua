@@ -80,7 +80,7 @@ describe("retire()", function()
     assert.is_true(pool:audit())
   end)
 
-  it("is for jobs, and says so elsewhere", function()
+  it("C18 is for jobs, and says so elsewhere", function()
     local ok, message = pcall(idlesched.retire)
     assert.is_false(ok)
     assert.is_truthy(message:find("this thread is no worker", 1, true))

@@ -470,7 +470,7 @@ describe("worker's state", function()
         end)
       end
 
-      it("lets the job in, and is done after it", function()
+      it("N3 lets the job in, and is done after it", function()
         for i = 1, 20 do
           await_releasing()
           assert.are.equal(i, pool:submit(math.abs, -i):result())
@@ -484,7 +484,7 @@ describe("worker's state", function()
           :result())
       end)
 
-      it("collects what that job has left, at whatever step it came", function()
+      it("N3 collects what that job has left, at whatever step it came", function()
         for i = 1, 20 do
           await_releasing()
           idlesched.sleep(i * 0.0015)

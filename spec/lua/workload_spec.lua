@@ -109,7 +109,7 @@ describe("lua_compile", function()
         assert.are.equal(10, #lines)
       end)
 
-      it("shows with --idle-release off that the memory stays until the threads end", function()
+      it("A23 shows with --idle-release off that the memory stays until the threads end", function()
         local result = run(program.path, { "--workers", "3", "--rounds", "2", "--idle-exit", "1.5",
           "--idle-release", "off", folder })
         assert.are.equal("", result.err)
