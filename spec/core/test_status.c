@@ -14,6 +14,8 @@
 static const int statuses[] = { -EAGAIN, -EALREADY,     -EBADMSG,  -ECANCELED, -EDEADLK,
                                 -EINVAL, -ENAMETOOLONG, -ENOENT,   -ENOMEM,    -ENOTSUP,
                                 -EPERM,  -ESHUTDOWN,    -ETIMEDOUT };
+static const int statuses[] = { -EAGAIN, -EALREADY, -EBADMSG, -EBUSY,     -ECANCELED, -EDEADLK,
+                                -EINVAL, -ENOMEM,   -ENOTSUP, -ESHUTDOWN, -ETIMEDOUT };
 
 enum { STATUSES = sizeof statuses / sizeof statuses[0] };
 
