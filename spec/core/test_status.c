@@ -11,11 +11,9 @@
 #include "idlesched.h"
 
 /* Those that idlesched.h promises somewhere. */
-static const int statuses[] = { -EAGAIN, -EALREADY,     -EBADMSG,  -ECANCELED, -EDEADLK,
-                                -EINVAL, -ENAMETOOLONG, -ENOENT,   -ENOMEM,    -ENOTSUP,
-                                -EPERM,  -ESHUTDOWN,    -ETIMEDOUT };
-static const int statuses[] = { -EAGAIN, -EALREADY, -EBADMSG, -EBUSY,     -ECANCELED, -EDEADLK,
-                                -EINVAL, -ENOMEM,   -ENOTSUP, -ESHUTDOWN, -ETIMEDOUT };
+static const int statuses[] = { -EAGAIN,  -EALREADY, -EBADMSG,      -EBUSY,     -ECANCELED,
+                                -EDEADLK, -EINVAL,   -ENAMETOOLONG, -ENOBUFS,   -ENOENT,
+                                -ENOMEM,  -ENOTSUP,  -EPERM,        -ESHUTDOWN, -ETIMEDOUT };
 
 enum { STATUSES = sizeof statuses / sizeof statuses[0] };
 
