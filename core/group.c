@@ -28,66 +28,6 @@ bool ids_worker_is_wakeable_locked(const struct ids_worker *self) {
   return false;
 }
 
-/* ------------------------------------------------------------------- life */
-
-static int worker_init(struct ids_worker *self, struct ids_group *group, unsigned index) {
-  *self = (struct ids_worker){ .group = group, .index = index, .state = IDS_WORKER_ABSENT };
-  ids_list_init(&self->wakeable);
-  ids_list_push_back(&group->wakeable[IDS_WORKER_ABSENT], &self->wakeable);
-  return ids_cond_init(&self->wake, "group.worker.wake");
-}
-
-static void workers_deinit(struct ids_group *self, unsigned count) {
-  for (unsigned i = 0; i < count; i++)
-    ids_cond_deinit(&self->workers[i].wake);
-}
-
-int ids_group_init(struct ids_group *self, const struct ids_group_ops *ops,
-                   const struct ids_group_config *config) {
-  ids_assert(config->workers_max > 0);
-  *self =
-    (struct ids_group){ .ops = ops, .config = *config, .fork_generation = ids_fork_generation() };
-  for (int state = 0; state < IDS_WORKER_STATES; state++)
-    ids_list_init(&self->wakeable[state]);
-  self->in_state_count[IDS_WORKER_ABSENT] = config->workers_max;
-
-  unsigned workers_ready = 0;
-  int status = ids_mutex_init(&self->lock, "group.lock");
-  if (status != 0)
-    return status;
-  status = ids_cond_init(&self->changed, "group.changed");
-  if (status != 0)
-    goto deinit_lock;
-  status = -ENOMEM;
-  self->workers = ids_alloc(config->workers_max * sizeof *self->workers, "group.workers");
-  if (self->workers == NULL)
-    goto deinit_changed;
-  for (; workers_ready < config->workers_max; workers_ready++) {
-    status = worker_init(&self->workers[workers_ready], self, workers_ready);
-    if (status != 0)
-      goto deinit_workers;
-  }
-  return 0;
-
-deinit_workers:
-  workers_deinit(self, workers_ready);
-  ids_free(self->workers);
-deinit_changed:
-  ids_cond_deinit(&self->changed);
-deinit_lock:
-  ids_mutex_deinit(&self->lock);
-  return status;
-}
-
-void ids_group_deinit(struct ids_group *self) {
-  ids_assert(ids_group_is_deserted_locked(self));
-  ids_assert(!self->departed.is_there);
-  workers_deinit(self, self->config.workers_max);
-  ids_free(self->workers);
-  ids_cond_deinit(&self->changed);
-  ids_mutex_deinit(&self->lock);
-}
-
 /* ------------------------------------------------------------------- lock */
 
 /*
@@ -157,8 +97,8 @@ static unsigned list_length(const struct ids_list *list) {
 
 static struct recount recount(const struct ids_group *self) {
   struct recount sum = { .wakeable_count = 0 };
-  for (unsigned i = 0; i < self->config.workers_max; i++) {
-    const struct ids_worker *worker = &self->workers[i];
+  for (unsigned i = 0; i < self->workers_count; i++) {
+    const struct ids_worker *worker = self->workers[i];
     sum.in_state_count[worker->state]++;
     sum.wakeable_count += ids_worker_is_wakeable_locked(worker);
     sum.tickets_count += worker->has_ticket;
@@ -204,8 +144,8 @@ void ids_group_audit_locked(const struct ids_group *self, ids_finding *tell, voi
   ids_assert(ids_mutex_is_mine(&self->lock));
   EACH_RULE(TELL_RULE)
 
-  for (unsigned i = 0; i < self->config.workers_max; i++)
-    audit_worker(&self->workers[i], tell, context);
+  for (unsigned i = 0; i < self->workers_count; i++)
+    audit_worker(self->workers[i], tell, context);
   const struct recount sum = recount(self);
   for (int state = 0; state < IDS_WORKER_STATES; state++)
     TELL_RULE("I8 workers in a state = their count", sum.in_state_count[state],
@@ -310,8 +250,7 @@ bool ids_group_has_work_locked(const struct ids_group *self) {
 }
 
 bool ids_group_wants_wake_locked(const struct ids_group *self) {
-  return self->tickets_count == self->slow_tickets_count &&
-         self->active_count < self->config.workers_max &&
+  return self->tickets_count == self->slow_tickets_count && self->active_count < self->limit &&
          self->ops->work_count(self) > self->slow_jobs_count + self->finishing_count;
 }
 
@@ -335,8 +274,22 @@ struct ids_wake ids_worker_grant_locked(struct ids_worker *self) {
   return wake;
 }
 
+/* The next slot is a worker like the others, which has served every visit. */
+static void use_next_slot_locked(struct ids_group *self) {
+  struct ids_worker *worker = self->workers[self->workers_count++];
+  worker->visit_asked = worker->visit_served = self->last_visit;
+  self->in_state_count[IDS_WORKER_ABSENT]++;
+  refresh_wakeable(worker);
+}
+
 struct ids_worker *ids_group_first_wakeable_locked(struct ids_group *self,
                                                    enum ids_worker_state state) {
+  if (state == IDS_WORKER_ABSENT) {
+    if (self->is_stopping || self->threads_count >= self->limit)
+      return NULL;
+    if (ids_list_is_empty(&self->wakeable[state]) && self->workers_count < self->slots_count)
+      use_next_slot_locked(self);
+  }
   struct ids_list *first = ids_list_first(&self->wakeable[state]);
   return first == NULL ? NULL : ids_container_of(first, struct ids_worker, wakeable);
 }
@@ -354,7 +307,7 @@ struct ids_wake ids_group_grant_wanted_locked(struct ids_group *self) {
   struct ids_wake wake = { .worker = NULL };
   while (ids_group_wants_wake_locked(self)) {
     wake = ids_group_grant_locked(self);
-    ids_assert(wake.worker != NULL); /* active < workers_max: somebody neither runs nor will */
+    ids_assert(wake.worker != NULL); /* active < limit: somebody neither runs nor will */
   }
   return wake;
 }

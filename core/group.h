@@ -98,6 +98,7 @@
 #ifndef IDS_GROUP_H
 #define IDS_GROUP_H
 
+#include "cell.h"
 #include "list.h"
 #include "plat.h"
 
@@ -141,7 +142,9 @@ struct ids_group_ops {
 };
 
 struct ids_group_config {
-  unsigned workers_max;     /* at least 1 */
+  unsigned workers_max;     /* at least 1; until it is resized */
+  unsigned workers_min;     /* threads that idle_exit does not end; until it is resized */
+  unsigned blocking_max;    /* workers more in place of those that block */
   uint64_t idle_release_ns; /* parked for so long: release; IDS_NEVER */
   uint64_t idle_exit_ns;    /* parked for so long: the thread ends; IDS_NEVER */
   size_t stack_size;        /* bytes */
@@ -159,6 +162,7 @@ struct ids_group_config {
 struct ids_worker {
   struct ids_group *group;     /* C */
   unsigned index;              /* C  from 0 */
+  struct ids_cell claimed;     /* T  the owner's: what its last poll has claimed */
   enum ids_worker_state state; /* L */
   bool has_ticket;             /* L  told to poll, has not yet done so */
   bool is_finishing;           /* L  RUNNING: its job has ended, and no poll came yet */
@@ -216,7 +220,11 @@ struct ids_group {
   const struct ids_group_ops *ops;             /* C */
   struct ids_group_config config;              /* C */
   uint32_t fork_generation;                    /* C  of the process that made it */
-  struct ids_worker *workers;                  /* C  config.workers_max of them */
+  unsigned limit;                              /* L  workers that may run jobs at a time */
+  struct ids_worker **workers;                 /* L  those in use; a worker never moves */
+  unsigned workers_count;                      /* L  how many they are: they had a ticket once */
+  unsigned slots_count;                        /* L  how many there are, the others behind them */
+  struct ids_worker_block *blocks;             /* L  that they lie in */
   struct ids_mutex lock;                       /*    */
   struct ids_cond changed;                     /* L  broadcast: whatever others may wait for */
   struct ids_list wakeable[IDS_WORKER_STATES]; /* L */

@@ -348,13 +348,11 @@ void idlesched_pool_stats_read(idlesched_pool *pool, idlesched_pool_stats *out) 
 unsigned idlesched_pool_workers_read(idlesched_pool *pool, idlesched_worker_row *rows,
                                      unsigned rows_max) {
   ids_pool_check(pool);
-  unsigned workers_count = pool->group.config.workers_max;
-  unsigned rows_count = rows_max < workers_count ? rows_max : workers_count;
-  if (is_inherited(pool))
-    for (unsigned i = 0; i < rows_count; i++)
-      rows[i] = (idlesched_worker_row){ .index = i, .state = IDLESCHED_WORKER_ABSENT };
-  else
-    ids_workers_read(pool, rows, rows_count);
+  if (!is_inherited(pool))
+    return ids_workers_read(pool, rows, rows_max);
+  unsigned workers_count = pool->group.limit;
+  for (unsigned i = 0; i < rows_max && i < workers_count; i++)
+    rows[i] = (idlesched_worker_row){ .index = i, .state = IDLESCHED_WORKER_ABSENT };
   return workers_count;
 }
 

@@ -350,7 +350,8 @@ typedef struct idlesched_worker_hooks {
 /* The worker whose thread calls, or NULL on any other thread.  It stays valid as long as
  * its pool. */
 IDLESCHED_API idlesched_worker *idlesched_worker_current(void);
-/* From 0 to workers_max - 1: the same for the life of the pool. */
+/* From 0: the same for the life of the pool.  Below workers_max, unless a job has blocked
+ * meanwhile (idlesched_blocking_begin) or the pool was resized. */
 IDLESCHED_API unsigned idlesched_worker_index(const idlesched_worker *worker);
 /* One pointer of the host's for each worker, NULL at first and after stop.  Only
  * on the worker's own thread. */
@@ -644,7 +645,8 @@ typedef struct idlesched_worker_row {
   uint64_t live_bytes, dead_bytes; /* as idlesched_worker_set_memory() was told */
 } idlesched_worker_row;
 
-/* One row for each worker, at most rows_max; returns workers_max. */
+/* One row for each worker, at most rows_max; returns how many there are: workers_max, or more
+ * where there were more at some time. */
 IDLESCHED_API unsigned idlesched_pool_workers_read(idlesched_pool *pool, idlesched_worker_row *rows,
                                                    unsigned rows_max);
 

@@ -32,7 +32,7 @@ static uint64_t work_count(const struct ids_group *group) {
 
 static enum ids_poll poll(struct ids_worker *worker) {
   struct idlesched_pool *self = pool_of(worker->group);
-  struct ids_cell *cell = &self->claimed[worker->index];
+  struct ids_cell *cell = &worker->claimed;
   if (!ids_queue_pop(&self->queue, cell))
     return worker->group->is_stopping ? IDS_POLL_STOP : IDS_POLL_WAIT;
   if (cell->run == NULL)
@@ -74,8 +74,8 @@ static void run_job(struct idlesched_pool *self, struct idlesched_job *job,
 
 static void work(struct ids_worker *worker) {
   struct idlesched_pool *self = pool_of(worker->group);
-  struct ids_cell cell = self->claimed[worker->index];
-  self->claimed[worker->index] = (struct ids_cell){ 0 };
+  struct ids_cell cell = worker->claimed;
+  worker->claimed = (struct ids_cell){ 0 };
   if (cell.run == NULL) {
     run_job(self, cell.context, worker);
     return;
@@ -114,7 +114,6 @@ static void free_pool(struct ids_group *group) {
   self->tag = 0;
   ids_queue_deinit(&self->queue);
   ids_group_deinit(group);
-  ids_free(self->claimed);
   ids_free(self);
 }
 
@@ -132,30 +131,21 @@ static const struct ids_group_ops ops = {
 /* ------------------------------------------------------------------- life */
 
 int ids_pool_create(struct idlesched_pool **out, const struct ids_pool_config *config) {
-  int status = -ENOMEM;
   *out = NULL;
-
   struct idlesched_pool *self = ids_alloc(sizeof *self, "pool");
   if (self == NULL)
-    return status;
+    return -ENOMEM;
   *self =
     (struct idlesched_pool){ .tag = POOL_TAG, .hooks = config->hooks, .dropped = config->dropped };
-  self->claimed = ids_alloc(config->group.workers_max * sizeof *self->claimed, "pool.claimed");
-  if (self->claimed == NULL)
-    goto free_pool;
-  status = ids_group_init(&self->group, &ops, &config->group);
-  if (status != 0)
-    goto free_claimed;
+  int status = ids_group_init(&self->group, &ops, &config->group);
+  if (status != 0) {
+    ids_free(self);
+    return status;
+  }
 
   ids_pools_enter(&self->entry, self);
   *out = self;
   return 0;
-
-free_claimed:
-  ids_free(self->claimed);
-free_pool:
-  ids_free(self);
-  return status;
 }
 
 void ids_pool_destroy(struct idlesched_pool *self) {

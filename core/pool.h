@@ -37,7 +37,6 @@ struct idlesched_pool {
   idlesched_worker_hooks hooks; /* C */
   void (*dropped)(void (*run)(void *context), void *context); /* C  may be NULL */
   struct ids_queue queue;                                     /* L */
-  struct ids_cell *claimed;     /* T  one for each worker: the job it runs */
   uintptr_t closer;             /* L  number of the thread that closes */
   enum ids_admission admission; /* L */
   uint64_t jobs_running_count;  /* L  a job runs until its done callback returned */

@@ -9,12 +9,7 @@
 #define IDS_QUEUE_H
 
 #include "base.h"
-
-/* A job: a function with its argument, or, without a function, an idlesched_job. */
-struct ids_cell {
-  void (*run)(void *context);
-  void *context;
-};
+#include "cell.h"
 
 struct ids_queue_segment;
 

@@ -382,8 +382,8 @@ int ids_group_start_locked(struct ids_group *self, unsigned workers_count) {
 }
 
 void ids_group_wake_all_locked(struct ids_group *self) {
-  for (unsigned i = 0; i < self->config.workers_max; i++) {
-    struct ids_worker *worker = &self->workers[i];
+  for (unsigned i = 0; i < self->workers_count; i++) {
+    struct ids_worker *worker = self->workers[i];
     if (worker->state == IDS_WORKER_ABSENT || !ids_worker_is_wakeable_locked(worker))
       continue;
     ids_worker_grant_locked(worker);
@@ -400,8 +400,8 @@ void ids_group_wake_all_locked(struct ids_group *self) {
  */
 void ids_group_stop_locked(struct ids_group *self) {
   self->is_stopping = true;
-  for (unsigned i = 0; i < self->config.workers_max; i++) {
-    struct ids_worker *worker = &self->workers[i];
+  for (unsigned i = 0; i < self->workers_count; i++) {
+    struct ids_worker *worker = self->workers[i];
     if (worker->state == IDS_WORKER_ABSENT)
       ids_worker_set_state_locked(worker, IDS_WORKER_GONE);
     bool is_waiting = worker->state == IDS_WORKER_PARKED || worker->state == IDS_WORKER_RELEASING;

@@ -21,7 +21,7 @@ static struct ids_group *group(void) {
 }
 
 static struct ids_worker *worker(void) {
-  return &pool->group.workers[0];
+  return pool->group.workers[0];
 }
 
 /* What the audit says first. */
@@ -38,8 +38,12 @@ static void note(void *context, const char *rule, uint64_t left, uint64_t right)
   first_right = right;
 }
 
+/* With one worker that is in use, and has no thread. */
 static void make_pool(void) {
   pool = POOL(.workers_max = 2);
+  ids_group_lock(group());
+  CHECK_EQ_PTR(ids_group_first_wakeable_locked(group(), IDS_WORKER_ABSENT), worker());
+  ids_group_unlock(group());
   CHECK_EQ_INT(idlesched_pool_audit(pool, NULL), 0);
 }
 
@@ -140,13 +144,15 @@ SPEC(more_findings_than_there_is_room_for,
      "N5 an audit counts more findings than it has room for") {
   idlesched_audit audit;
   idlesched_pool *other = POOL(.workers_max = 20);
+  REQUIRE_EQ_INT(idlesched_pool_start_workers(other, 20), 0);
+  CHECK_EQ_INT(idlesched_pool_close(other, IDLESCHED_CLOSE_DRAIN, 0, NULL), 0);
   for (unsigned i = 0; i < 20; i++)
-    other->group.workers[i].used_count++;
+    other->group.workers[i]->used_count++;
   CHECK_GE_INT(idlesched_pool_audit(other, &audit), 20);
   for (unsigned i = 0; i < IDLESCHED_FINDINGS_MAX; i++)
     CHECK_CONTAINS(audit.findings[i].rule, "I5");
   for (unsigned i = 0; i < 20; i++)
-    other->group.workers[i].used_count--;
+    other->group.workers[i]->used_count--;
   idlesched_pool_destroy(other);
 }
 

@@ -75,7 +75,7 @@ SPEC(each_call_refused_once,
     fault_refuse(FAULT_ANY_SITE, number, number);
     live_once(false);
   } while (fault_refused_count() > 0);
-  /* pool, claimed, lock, changed, workers, 2 wakes, segment, 2 threads, 1 waiter. */
+  /* pool, lock, changed, table, workers, 2 wakes, segment, 2 threads, 1 waiter. */
   CHECK_EQ_INT(number - 1, 11);
 }
 
