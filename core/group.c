@@ -84,7 +84,7 @@ struct recount {
   unsigned in_state_count[IDS_WORKER_STATES];
   unsigned wakeable_count, listed_count;
   unsigned tickets_count, slow_tickets_count, finishing_count;
-  unsigned awaiting_count, succeeded_count;
+  unsigned awaiting_count, succeeded_count, blocking_count, leaving_count;
   uint64_t given_count, used_count, lost_count;
 };
 
@@ -93,6 +93,10 @@ static unsigned list_length(const struct ids_list *list) {
   for (const struct ids_list *at = list->next; at != list; at = at->next)
     length++;
   return length;
+}
+
+static bool is_leaving(const struct ids_worker *self) {
+  return self->state == IDS_WORKER_EXITING || self->is_retiring;
 }
 
 static struct recount recount(const struct ids_group *self) {
@@ -106,6 +110,8 @@ static struct recount recount(const struct ids_group *self) {
     sum.finishing_count += worker->is_finishing;
     sum.awaiting_count += worker->awaits_pass;
     sum.succeeded_count += worker->is_succeeded;
+    sum.blocking_count += worker->is_blocking;
+    sum.leaving_count += is_leaving(worker);
     sum.given_count += worker->given_count;
     sum.used_count += worker->used_count;
     sum.lost_count += worker->lost_count;
@@ -125,6 +131,8 @@ static void audit_worker(const struct ids_worker *self, ids_finding *tell, void 
   if (self->has_ticket && !may_have_ticket)
     tell(context, "I6 a worker with a ticket starts, waits, releases or leaves: its state",
          self->state, IDS_WORKER_PARKED);
+  if (self->is_blocking && self->state != IDS_WORKER_RUNNING)
+    tell(context, "I6 a worker that blocks runs: its state", self->state, IDS_WORKER_RUNNING);
   bool may_await = self->state == IDS_WORKER_PARKED || self->state == IDS_WORKER_RELEASING;
   if (self->awaits_pass && !may_await)
     tell(context, "I7 a worker that awaits a pass is parked or releasing: its state", self->state,
@@ -163,6 +171,8 @@ void ids_group_audit_locked(const struct ids_group *self, ids_finding *tell, voi
   TELL_RULE("I8 workers that await a pass = their count", sum.awaiting_count, self->awaiting_count)
   TELL_RULE("I8 workers with a predecessor = their count", sum.succeeded_count,
             self->succeeded_count)
+  TELL_RULE("I8 workers that block = their count", sum.blocking_count, self->blocking_count)
+  TELL_RULE("I8 workers that leave = their count", sum.leaving_count, self->leaving_count)
 }
 
 /* ----------------------------------------------------------------- states */
@@ -200,8 +210,28 @@ static void count_slow_ticket(struct ids_worker *self) {
   forget_slow_jobs(group);
 }
 
+/* One thread more stays.  The coldest one that sleeps may be past its exit, as it was one of
+ * those that idle_exit leaves. */
+static void wake_kept_locked(struct ids_group *self) {
+  struct ids_list *last = ids_list_last(&self->wakeable[IDS_WORKER_PARKED]);
+  if (last == NULL || !ids_group_may_exit_locked(self))
+    return;
+  struct ids_worker *coldest = ids_container_of(last, struct ids_worker, wakeable);
+  if (coldest->sleeps_until_ns > coldest->exit_at_ns)
+    ids_cond_signal(&coldest->wake);
+}
+
+static void count_leaving_locked(struct ids_worker *self, bool was_leaving) {
+  struct ids_group *group = self->group;
+  group->leaving_count -= was_leaving;
+  group->leaving_count += is_leaving(self);
+  if (was_leaving && !is_leaving(self) && has_thread(self->state))
+    wake_kept_locked(group);
+}
+
 void ids_worker_set_state_locked(struct ids_worker *self, enum ids_worker_state state) {
   struct ids_group *group = self->group;
+  bool was_leaving = is_leaving(self);
   ids_assert(ids_mutex_is_mine(&group->lock));
   ids_assert(self->state != IDS_WORKER_GONE);
   ids_assert(group->in_state_count[self->state] > 0);
@@ -217,6 +247,7 @@ void ids_worker_set_state_locked(struct ids_worker *self, enum ids_worker_state 
   group->slow_tickets_count -= was_slow;
   count_slow_ticket(self);
   refresh_wakeable(self);
+  count_leaving_locked(self, was_leaving);
 }
 
 void ids_worker_set_idle_locked(struct ids_worker *self, enum ids_worker_state state) {
@@ -230,17 +261,52 @@ void ids_worker_set_idle_locked(struct ids_worker *self, enum ids_worker_state s
 
 void ids_worker_set_retiring_locked(struct ids_worker *self, bool is_retiring) {
   ids_assert(ids_mutex_is_mine(&self->group->lock));
+  bool was_leaving = is_leaving(self);
   self->is_retiring = is_retiring;
   refresh_wakeable(self);
+  count_leaving_locked(self, was_leaving);
 }
 
 void ids_worker_set_finishing_locked(struct ids_worker *self, bool is_finishing) {
   struct ids_group *group = self->group;
   ids_assert(ids_mutex_is_mine(&group->lock));
   ids_assert(self->state == IDS_WORKER_RUNNING);
+  if (is_finishing)
+    ids_assert_rule("a job that has begun to block says when that is over, before it ends: blocks",
+                    self->is_blocking, false);
   group->finishing_count -= self->is_finishing;
   self->is_finishing = is_finishing;
   group->finishing_count += self->is_finishing;
+}
+
+/* In its done callback it may count as finishing, for a job that it has submitted there: who
+ * blocks stands for none. */
+void ids_worker_set_blocking_locked(struct ids_worker *self, bool is_blocking) {
+  struct ids_group *group = self->group;
+  ids_assert(ids_mutex_is_mine(&group->lock));
+  ids_assert(self->state == IDS_WORKER_RUNNING);
+  if (is_blocking)
+    ids_assert_rule("idlesched_blocking_begin() is not nested: blocks", self->is_blocking, false);
+  else
+    ids_assert_rule("idlesched_blocking_end() follows its begin: blocks", self->is_blocking, true);
+  ids_worker_set_finishing_locked(self, false);
+  group->blocking_count -= self->is_blocking;
+  self->is_blocking = is_blocking;
+  group->blocking_count += self->is_blocking;
+}
+
+/* ------------------------------------------------------------------- room */
+
+unsigned ids_group_room_locked(const struct ids_group *self) {
+  return self->limit + (unsigned)ids_smaller(self->blocking_count, self->config.blocking_max);
+}
+
+bool ids_group_has_surplus_locked(const struct ids_group *self) {
+  return self->threads_count - self->leaving_count > ids_group_room_locked(self);
+}
+
+bool ids_group_may_exit_locked(const struct ids_group *self) {
+  return ids_group_live_count_locked(self) - self->leaving_count > self->workers_min;
 }
 
 /* ---------------------------------------------------------------- tickets */
@@ -250,7 +316,7 @@ bool ids_group_has_work_locked(const struct ids_group *self) {
 }
 
 bool ids_group_wants_wake_locked(const struct ids_group *self) {
-  return self->tickets_count == self->slow_tickets_count && self->active_count < self->limit &&
+  return self->tickets_count == self->slow_tickets_count && self->active_count < ids_group_room_locked(self) &&
          self->ops->work_count(self) > self->slow_jobs_count + self->finishing_count;
 }
 
@@ -285,7 +351,7 @@ static void use_next_slot_locked(struct ids_group *self) {
 struct ids_worker *ids_group_first_wakeable_locked(struct ids_group *self,
                                                    enum ids_worker_state state) {
   if (state == IDS_WORKER_ABSENT) {
-    if (self->is_stopping || self->threads_count >= self->limit)
+    if (self->is_stopping || self->threads_count >= ids_group_room_locked(self))
       return NULL;
     if (ids_list_is_empty(&self->wakeable[state]) && self->workers_count < self->slots_count)
       use_next_slot_locked(self);
@@ -307,7 +373,7 @@ struct ids_wake ids_group_grant_wanted_locked(struct ids_group *self) {
   struct ids_wake wake = { .worker = NULL };
   while (ids_group_wants_wake_locked(self)) {
     wake = ids_group_grant_locked(self);
-    ids_assert(wake.worker != NULL); /* active < limit: somebody neither runs nor will */
+    ids_assert(wake.worker != NULL); /* there is room: somebody neither runs nor will */
   }
   return wake;
 }
@@ -325,17 +391,40 @@ void ids_worker_use_ticket_locked(struct ids_worker *self) {
     self->is_succeeded = false;
     ids_cond_broadcast(&group->changed);
   }
+  bool is_new = self->state == IDS_WORKER_STARTING;
   self->has_ticket = false;
   self->used_count++;
   group->tickets_count--;
   group->counters.polls++;
   ids_worker_set_state_locked(self, IDS_WORKER_RUNNING);
+  if (is_new)
+    wake_kept_locked(group);
+}
+
+/* Whether the worker leaves, as after a resize more threads stay than there is room for. */
+static bool shrink_locked(struct ids_worker *self) {
+  struct ids_group *group = self->group;
+  group->is_shrinking = ids_group_has_surplus_locked(group);
+  if (group->is_shrinking)
+    ids_worker_set_retiring_locked(self, true);
+  return group->is_shrinking;
+}
+
+/* Whether more workers are at a job than may be.  All but the caller stay so, and poll when
+ * it ends: what is queued is theirs. */
+static bool is_crowded(const struct ids_group *self) {
+  return self->in_state_count[IDS_WORKER_RUNNING] - self->blocking_count > self->limit;
 }
 
 enum ids_poll ids_worker_poll_locked(struct ids_worker *self) {
+  struct ids_group *group = self->group;
   ids_assert(self->state == IDS_WORKER_RUNNING);
-  enum ids_poll answer = self->group->ops->poll(self);
-  forget_slow_jobs(self->group);
+  enum ids_poll answer = IDS_POLL_WAIT;
+  if (group->is_shrinking && shrink_locked(self))
+    answer = IDS_POLL_STOP;
+  else if (group->is_stopping || !is_crowded(group))
+    answer = group->ops->poll(self);
+  forget_slow_jobs(group);
   return answer;
 }
 

@@ -79,6 +79,25 @@
  *   it over together with the place.  Only if the system refuses that thread, or the group
  *   stops, the old one goes on with the ticket, as if it were new.
  *
+ * How many
+ *
+ *   `limit` workers may run jobs at a time, and one more in place of each whose job blocks,
+ *   as far as blocking_max: that is the room for active ones.  No ticket is given, and no
+ *   thread started, beyond it.  When a job has ceased to block more may be active than there
+ *   is room for, as jobs are not stopped; then who polls is told to wait, whatever is queued:
+ *   as many others as may are at a job, and will poll after it.  The threads that are too
+ *   many park, and end like any other.
+ *
+ *   A resize that makes the limit smaller has those that are too many retire: parked ones at
+ *   once, others as they poll.
+ *
+ *   idle_exit ends no thread of the last workers_min.  Which ones they are is decided as their
+ *   time comes: who may not leave sleeps on, without a deadline, and is woken when there are
+ *   more again.
+ *
+ *   Slots for all of them are made ahead.  One is in use from its first ticket on, and costs
+ *   nobody a look before.
+ *
  * Invariants, asserted whenever the lock is dropped, in every build
  *
  *   I1  active = RUNNING workers + tickets.
@@ -167,6 +186,7 @@ struct ids_worker {
   bool has_ticket;             /* L  told to poll, has not yet done so */
   bool is_finishing;           /* L  RUNNING: its job has ended, and no poll came yet */
   bool is_retiring;            /* L  takes no further job */
+  bool is_blocking;            /* L  RUNNING: its job blocks, and another may run in its place */
   bool is_succeeded;           /* L  STARTING while the thread before it still stands by */
   bool is_released;            /* L  has released since its last job */
   bool has_state;              /* L  while PARKED: has to collect before its heap is given up */
@@ -225,6 +245,10 @@ struct ids_group {
   unsigned workers_count;                      /* L  how many they are: they had a ticket once */
   unsigned slots_count;                        /* L  how many there are, the others behind them */
   struct ids_worker_block *blocks;             /* L  that they lie in */
+  unsigned workers_min;                        /* L  threads that stay beyond idle_exit */
+  unsigned blocking_count;                     /* L  workers that are is_blocking */
+  unsigned leaving_count;                      /* L  workers that retire or are EXITING */
+  bool is_shrinking;                           /* L  more threads than there is room for retire */
   struct ids_mutex lock;                       /*    */
   struct ids_cond changed;                     /* L  broadcast: whatever others may wait for */
   struct ids_list wakeable[IDS_WORKER_STATES]; /* L */
@@ -265,6 +289,9 @@ int ids_group_init(struct ids_group *self, const struct ids_group_ops *ops,
                    const struct ids_group_config *config);
 /* All workers are GONE or ABSENT and all threads joined. */
 void ids_group_deinit(struct ids_group *self);
+/* Another limit, and another number of threads that stay.  The queue may want a ticket then.
+ * 0, -ENOMEM or -EAGAIN; on failure nothing has changed. */
+int ids_group_resize_locked(struct ids_group *self, unsigned limit, unsigned workers_min);
 
 void ids_group_lock(struct ids_group *self);
 /* Assert I1 to I4: to be called before the lock is dropped in any way. */
@@ -279,6 +306,12 @@ typedef void ids_finding(void *context, const char *rule, uint64_t left, uint64_
 void ids_group_audit_locked(const struct ids_group *self, ids_finding *tell, void *context);
 
 bool ids_group_has_work_locked(const struct ids_group *self);
+/* How many may be active. */
+unsigned ids_group_room_locked(const struct ids_group *self);
+/* Whether more threads stay than there is room for. */
+bool ids_group_has_surplus_locked(const struct ids_group *self);
+/* Whether more threads stay than idle_exit leaves. */
+bool ids_group_may_exit_locked(const struct ids_group *self);
 /* Whether the queue has work that nobody is on the way to, and a worker is free. */
 bool ids_group_wants_wake_locked(const struct ids_group *self);
 
@@ -296,7 +329,8 @@ bool ids_worker_is_wakeable_locked(const struct ids_worker *self);
 struct ids_wake ids_worker_grant_locked(struct ids_worker *self);
 /* The worker's thread takes its ticket: it is RUNNING and may poll once. */
 void ids_worker_use_ticket_locked(struct ids_worker *self);
-/* Ask the owner what the worker, which is RUNNING, has to do next. */
+/* What the worker, which is RUNNING, has to do next: as the owner says, unless there are too
+ * many. */
 enum ids_poll ids_worker_poll_locked(struct ids_worker *self);
 /* The system refused the thread: the ticket is lost, and others with a thread get some if
  * the queue wants them.  Whether a thread is left to serve the queue. */
@@ -308,6 +342,8 @@ void ids_group_await_launch_locked(struct ids_group *self);
 
 /* A RUNNING worker's job has ended; or it has come to the poll that follows. */
 void ids_worker_set_finishing_locked(struct ids_worker *self, bool is_finishing);
+/* A RUNNING worker's job begins to block, or ceases to: then there is more room, or less. */
+void ids_worker_set_blocking_locked(struct ids_worker *self, bool is_blocking);
 /* A RUNNING worker found nothing, or stops: active falls. */
 void ids_worker_set_idle_locked(struct ids_worker *self, enum ids_worker_state state);
 /* Any other change of state, except those above and below. */

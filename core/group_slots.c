@@ -76,7 +76,8 @@ int ids_group_init(struct ids_group *self, const struct ids_group_ops *ops,
   *self = (struct ids_group){ .ops = ops,
                               .config = *config,
                               .fork_generation = ids_fork_generation(),
-                              .limit = config->workers_max };
+                              .limit = config->workers_max,
+                              .workers_min = config->workers_min };
   for (int state = 0; state < IDS_WORKER_STATES; state++)
     ids_list_init(&self->wakeable[state]);
 
@@ -86,7 +87,7 @@ int ids_group_init(struct ids_group *self, const struct ids_group_ops *ops,
   status = ids_cond_init(&self->changed, "group.changed");
   if (status != 0)
     goto deinit_lock;
-  status = add_slots(self, config->workers_max);
+  status = add_slots(self, config->workers_max + config->blocking_max);
   if (status != 0)
     goto deinit_changed;
   return 0;
@@ -109,4 +110,41 @@ void ids_group_deinit(struct ids_group *self) {
   ids_free(self->workers);
   ids_cond_deinit(&self->changed);
   ids_mutex_deinit(&self->lock);
+}
+
+/* ------------------------------------------------------------------ resize */
+
+/* Those that are too many and idle, the coldest first. */
+static void retire_idle_locked(struct ids_group *self, enum ids_worker_state state) {
+  struct ids_list *last;
+  while (ids_group_has_surplus_locked(self) &&
+         (last = ids_list_last(&self->wakeable[state])) != NULL) {
+    struct ids_worker *worker = ids_container_of(last, struct ids_worker, wakeable);
+    ids_worker_set_retiring_locked(worker, true);
+    ids_cond_signal(&worker->wake);
+  }
+}
+
+/* Those that sleep on beyond their exit look whether they still have to. */
+static void wake_kept_locked(struct ids_group *self) {
+  for (unsigned i = 0; i < self->workers_count; i++)
+    if (self->workers[i]->sleeps_until_ns > self->workers[i]->exit_at_ns)
+      ids_cond_signal(&self->workers[i]->wake);
+}
+
+int ids_group_resize_locked(struct ids_group *self, unsigned limit, unsigned workers_min) {
+  ids_assert(ids_mutex_is_mine(&self->lock));
+  unsigned slots_count = limit + self->config.blocking_max;
+  if (slots_count > self->slots_count) {
+    int status = add_slots(self, slots_count - self->slots_count);
+    if (status != 0)
+      return status;
+  }
+  self->limit = limit;
+  self->workers_min = workers_min;
+  retire_idle_locked(self, IDS_WORKER_PARKED);
+  retire_idle_locked(self, IDS_WORKER_RELEASING);
+  self->is_shrinking = ids_group_has_surplus_locked(self);
+  wake_kept_locked(self);
+  return 0;
 }

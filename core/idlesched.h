@@ -484,15 +484,22 @@ IDLESCHED_API int idlesched_pool_resize(idlesched_pool *pool, unsigned workers_m
  * workers are idle meanwhile: they release, and their threads end in time.  Pauses do not
  * count: one resume ends them.  A close resumes, as what is queued has to run or be dropped.
  * Neither does anything with a pool that is closed.
+ *
+ * A resume that needs a thread, as all have ended, may be refused one: -EAGAIN or -ENOMEM, and
+ * the pool is still paused.  A close then drops what is queued.  Else it is 0.
  */
 IDLESCHED_API void idlesched_pool_pause(idlesched_pool *pool);
-IDLESCHED_API void idlesched_pool_resume(idlesched_pool *pool);
+IDLESCHED_API int idlesched_pool_resume(idlesched_pool *pool);
 
 /*
  * The calling worker's job is about to block, on a system call or a lock, say: until it says
- * that this is over the pool may have one more worker in its place, so that others go on.
- * Those that are too many afterwards end their threads in the usual time.  Not nested.  Does
- * nothing on any other thread.
+ * that this is over the pool may have one more worker in its place, so that others go on.  The
+ * job goes on as soon as it is over; of those that are too many then, who ends its job first
+ * takes no other, and their threads end in the usual time.  If no thread can be had, what is
+ * queued waits as if the job had said nothing.
+ *
+ * Not nested, and a job that begins it ends it before it returns, or its done callback: what
+ * else is misuse.  Does nothing in hooks, and on any thread that is not a worker's.
  */
 IDLESCHED_API void idlesched_blocking_begin(void);
 IDLESCHED_API void idlesched_blocking_end(void);

@@ -229,10 +229,15 @@ static void give_up_heap_locked(struct ids_worker *self, bool is_own) {
   } while (self->visit_served < self->visit_asked && !self->has_ticket);
 }
 
+/* It sleeps on, as one of those that idle_exit leaves, and there are more of them now. */
+static bool may_exit_after_all(const struct ids_worker *self) {
+  return self->sleeps_until_ns > self->exit_at_ns && ids_group_may_exit_locked(self->group);
+}
+
 /* Its thread sleeps on, unless something came for it meanwhile. */
 static void give_back_locked(struct ids_worker *self) {
   ids_worker_set_state_locked(self, IDS_WORKER_PARKED);
-  if (self->has_ticket || self->is_retiring || self->awaits_return)
+  if (self->has_ticket || self->is_retiring || self->awaits_return || may_exit_after_all(self))
     ids_cond_signal(&self->wake);
   if (self->group->timer_holder == NULL)
     appoint_locked(self->group);

@@ -27,13 +27,14 @@ bool ids_pool_is_mine(const struct idlesched_pool *self) {
 /* ------------------------------------------------- what a worker asks of us */
 
 static uint64_t work_count(const struct ids_group *group) {
-  return pool_of(group)->queue.count;
+  const struct idlesched_pool *self = pool_of(group);
+  return self->is_paused ? 0 : self->queue.count;
 }
 
 static enum ids_poll poll(struct ids_worker *worker) {
   struct idlesched_pool *self = pool_of(worker->group);
   struct ids_cell *cell = &worker->claimed;
-  if (!ids_queue_pop(&self->queue, cell))
+  if (self->is_paused || !ids_queue_pop(&self->queue, cell))
     return worker->group->is_stopping ? IDS_POLL_STOP : IDS_POLL_WAIT;
   if (cell->run == NULL)
     ids_job_set_running_locked(cell->context);
