@@ -13,55 +13,7 @@ static bool has_thread(enum ids_worker_state state) {
   return state != IDS_WORKER_ABSENT && state != IDS_WORKER_GONE;
 }
 
-/* It will be used only when the worker has done what it is at. */
-static bool has_slow_ticket(const struct ids_worker *self) {
-  return self->has_ticket &&
-         (self->state == IDS_WORKER_RELEASING || self->state == IDS_WORKER_EXITING);
-}
-
-bool ids_worker_is_wakeable_locked(const struct ids_worker *self) {
-  if (self->has_ticket)
-    return false;
-  for (size_t i = 0; i < ids_countof(wake_order); i++)
-    if (self->state == wake_order[i])
-      return true;
-  return false;
-}
-
 /* ------------------------------------------------------------------- lock */
-
-/*
- * What must hold whenever the lock is dropped, said once: asserted by one reader, told by
- * the other.  I3 as an equation.
- */
-#define EACH_RULE(RULE)                                                                            \
-  RULE("I1 active = running + tickets", self->active_count,                                        \
-       self->in_state_count[IDS_WORKER_RUNNING] + self->tickets_count)                             \
-  RULE("I2 threads = starting + running + parked + releasing + exiting", self->threads_count,      \
-       self->in_state_count[IDS_WORKER_STARTING] + self->in_state_count[IDS_WORKER_RUNNING] +      \
-         self->in_state_count[IDS_WORKER_PARKED] + self->in_state_count[IDS_WORKER_RELEASING] +    \
-         self->in_state_count[IDS_WORKER_EXITING])                                                 \
-  RULE("I3 work implies active", self->active_count > 0 || !ids_group_has_work_locked(self), true) \
-  RULE("I4 wakes = polls + tickets + lost tickets", self->counters.wakes,                          \
-       self->counters.polls + self->tickets_count + self->counters.tickets_lost)
-
-#define ASSERT_RULE(text, left, right) ids_assert_rule(text, left, right);
-
-#ifdef IDS_PARANOID
-IDS_NORETURN static void fail_finding(void *context, const char *rule, uint64_t left,
-                                      uint64_t right) {
-  (void)context;
-  ids_fatal_numbers(rule, left, right, __FILE__, __LINE__);
-}
-#endif
-
-void ids_group_check_locked(const struct ids_group *self) {
-  ids_assert(ids_mutex_is_mine(&self->lock));
-  EACH_RULE(ASSERT_RULE)
-#ifdef IDS_PARANOID
-  ids_group_audit_locked(self, fail_finding, NULL);
-#endif
-}
 
 void ids_group_lock(struct ids_group *self) {
   ids_mutex_lock(&self->lock);
@@ -75,104 +27,6 @@ void ids_group_unlock(struct ids_group *self) {
 void ids_group_wait_locked(struct ids_group *self, uint64_t deadline_ns) {
   ids_group_check_locked(self);
   ids_cond_wait(&self->changed, &self->lock, deadline_ns);
-}
-
-/* ------------------------------------------------------------------ audit */
-
-/* What the workers say one by one. */
-struct recount {
-  unsigned in_state_count[IDS_WORKER_STATES];
-  unsigned wakeable_count, listed_count;
-  unsigned tickets_count, slow_tickets_count, finishing_count;
-  unsigned awaiting_count, succeeded_count, blocking_count, leaving_count;
-  uint64_t given_count, used_count, lost_count;
-};
-
-static unsigned list_length(const struct ids_list *list) {
-  unsigned length = 0;
-  for (const struct ids_list *at = list->next; at != list; at = at->next)
-    length++;
-  return length;
-}
-
-static bool is_leaving(const struct ids_worker *self) {
-  return self->state == IDS_WORKER_EXITING || self->is_retiring;
-}
-
-static struct recount recount(const struct ids_group *self) {
-  struct recount sum = { .wakeable_count = 0 };
-  for (unsigned i = 0; i < self->workers_count; i++) {
-    const struct ids_worker *worker = self->workers[i];
-    sum.in_state_count[worker->state]++;
-    sum.wakeable_count += ids_worker_is_wakeable_locked(worker);
-    sum.tickets_count += worker->has_ticket;
-    sum.slow_tickets_count += has_slow_ticket(worker);
-    sum.finishing_count += worker->is_finishing;
-    sum.awaiting_count += worker->awaits_pass;
-    sum.succeeded_count += worker->is_succeeded;
-    sum.blocking_count += worker->is_blocking;
-    sum.leaving_count += is_leaving(worker);
-    sum.given_count += worker->given_count;
-    sum.used_count += worker->used_count;
-    sum.lost_count += worker->lost_count;
-  }
-  for (int state = 0; state < IDS_WORKER_STATES; state++)
-    sum.listed_count += list_length(&self->wakeable[state]);
-  return sum;
-}
-
-static void audit_worker(const struct ids_worker *self, ids_finding *tell, void *context) {
-  uint64_t accounted = self->used_count + self->lost_count + self->has_ticket;
-  if (self->given_count != accounted)
-    tell(context, "I5 a worker's tickets given = used + lost + in hand", self->given_count,
-         accounted);
-  bool may_have_ticket = self->state != IDS_WORKER_ABSENT && self->state != IDS_WORKER_RUNNING &&
-                         self->state != IDS_WORKER_GONE;
-  if (self->has_ticket && !may_have_ticket)
-    tell(context, "I6 a worker with a ticket starts, waits, releases or leaves: its state",
-         self->state, IDS_WORKER_PARKED);
-  if (self->is_blocking && self->state != IDS_WORKER_RUNNING)
-    tell(context, "I6 a worker that blocks runs: its state", self->state, IDS_WORKER_RUNNING);
-  bool may_await = self->state == IDS_WORKER_PARKED || self->state == IDS_WORKER_RELEASING;
-  if (self->awaits_pass && !may_await)
-    tell(context, "I7 a worker that awaits a pass is parked or releasing: its state", self->state,
-         IDS_WORKER_PARKED);
-}
-
-static void tell_rule(ids_finding *tell, void *context, const char *rule, uint64_t left,
-                      uint64_t right) {
-  if (left != right)
-    tell(context, rule, left, right);
-}
-
-#define TELL_RULE(text, left, right)                                                               \
-  tell_rule(tell, context, text, (uint64_t)(left), (uint64_t)(right));
-
-void ids_group_audit_locked(const struct ids_group *self, ids_finding *tell, void *context) {
-  ids_assert(ids_mutex_is_mine(&self->lock));
-  EACH_RULE(TELL_RULE)
-
-  for (unsigned i = 0; i < self->workers_count; i++)
-    audit_worker(self->workers[i], tell, context);
-  const struct recount sum = recount(self);
-  for (int state = 0; state < IDS_WORKER_STATES; state++)
-    TELL_RULE("I8 workers in a state = their count", sum.in_state_count[state],
-              self->in_state_count[state])
-  TELL_RULE("I8 tickets in hand = their count", sum.tickets_count, self->tickets_count)
-  TELL_RULE("I8 slow tickets = their count", sum.slow_tickets_count, self->slow_tickets_count)
-  if (self->slow_jobs_count > self->slow_tickets_count)
-    tell(context, "I8 no more jobs are stood for than there are slow tickets",
-         self->slow_jobs_count, self->slow_tickets_count);
-  TELL_RULE("I8 workers that finish = their count", sum.finishing_count, self->finishing_count)
-  TELL_RULE("I8 tickets given = wakes", sum.given_count, self->counters.wakes)
-  TELL_RULE("I8 tickets used = polls", sum.used_count, self->counters.polls)
-  TELL_RULE("I8 tickets lost = their count", sum.lost_count, self->counters.tickets_lost)
-  TELL_RULE("I8 wakeable workers = listed ones", sum.wakeable_count, sum.listed_count)
-  TELL_RULE("I8 workers that await a pass = their count", sum.awaiting_count, self->awaiting_count)
-  TELL_RULE("I8 workers with a predecessor = their count", sum.succeeded_count,
-            self->succeeded_count)
-  TELL_RULE("I8 workers that block = their count", sum.blocking_count, self->blocking_count)
-  TELL_RULE("I8 workers that leave = their count", sum.leaving_count, self->leaving_count)
 }
 
 /* ----------------------------------------------------------------- states */
@@ -204,7 +58,7 @@ static void forget_slow_jobs(struct ids_group *self) {
 /* After a change of the worker's state or ticket. */
 static void count_slow_ticket(struct ids_worker *self) {
   struct ids_group *group = self->group;
-  unsigned is_slow = has_slow_ticket(self);
+  unsigned is_slow = ids_worker_has_slow_ticket_locked(self);
   group->slow_tickets_count += is_slow;
   group->slow_jobs_count += is_slow;
   forget_slow_jobs(group);
@@ -224,14 +78,14 @@ static void wake_kept_locked(struct ids_group *self) {
 static void count_leaving_locked(struct ids_worker *self, bool was_leaving) {
   struct ids_group *group = self->group;
   group->leaving_count -= was_leaving;
-  group->leaving_count += is_leaving(self);
-  if (was_leaving && !is_leaving(self) && has_thread(self->state))
+  group->leaving_count += ids_worker_is_leaving_locked(self);
+  if (was_leaving && !ids_worker_is_leaving_locked(self) && has_thread(self->state))
     wake_kept_locked(group);
 }
 
 void ids_worker_set_state_locked(struct ids_worker *self, enum ids_worker_state state) {
   struct ids_group *group = self->group;
-  bool was_leaving = is_leaving(self);
+  bool was_leaving = ids_worker_is_leaving_locked(self);
   ids_assert(ids_mutex_is_mine(&group->lock));
   ids_assert(self->state != IDS_WORKER_GONE);
   ids_assert(group->in_state_count[self->state] > 0);
@@ -242,7 +96,7 @@ void ids_worker_set_state_locked(struct ids_worker *self, enum ids_worker_state 
     group->threads_count--;
   group->in_state_count[self->state]--;
   group->in_state_count[state]++;
-  unsigned was_slow = has_slow_ticket(self);
+  unsigned was_slow = ids_worker_has_slow_ticket_locked(self);
   self->state = state;
   group->slow_tickets_count -= was_slow;
   count_slow_ticket(self);
@@ -261,7 +115,7 @@ void ids_worker_set_idle_locked(struct ids_worker *self, enum ids_worker_state s
 
 void ids_worker_set_retiring_locked(struct ids_worker *self, bool is_retiring) {
   ids_assert(ids_mutex_is_mine(&self->group->lock));
-  bool was_leaving = is_leaving(self);
+  bool was_leaving = ids_worker_is_leaving_locked(self);
   self->is_retiring = is_retiring;
   refresh_wakeable(self);
   count_leaving_locked(self, was_leaving);
@@ -316,7 +170,8 @@ bool ids_group_has_work_locked(const struct ids_group *self) {
 }
 
 bool ids_group_wants_wake_locked(const struct ids_group *self) {
-  return self->tickets_count == self->slow_tickets_count && self->active_count < ids_group_room_locked(self) &&
+  return self->tickets_count == self->slow_tickets_count &&
+         self->active_count < ids_group_room_locked(self) &&
          self->ops->work_count(self) > self->slow_jobs_count + self->finishing_count;
 }
 

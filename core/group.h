@@ -106,7 +106,7 @@
  *   I4  wakes = polls + tickets + lost tickets: each ticket is used once.
  *
  * and, where the whole structure is checked (the audit, and builds for tests),
- * each of these from the workers one by one (I5..I8: group.c).
+ * each of these from the workers one by one (I5..I8: group_audit.c).
  *
  * When the system refuses a thread, its ticket is lost, and workers that have a thread
  * get others if the queue wants them.  If there are none, the submitter is told, and takes
@@ -324,7 +324,20 @@ struct ids_wake ids_group_grant_wanted_locked(struct ids_group *self);
 struct ids_worker *ids_group_first_wakeable_locked(struct ids_group *self,
                                                    enum ids_worker_state state);
 /* Whether the worker may get a ticket: it has none, and does not run. */
-bool ids_worker_is_wakeable_locked(const struct ids_worker *self);
+static inline bool ids_worker_is_wakeable_locked(const struct ids_worker *self) {
+  return !self->has_ticket &&
+         (self->state == IDS_WORKER_PARKED || self->state == IDS_WORKER_ABSENT ||
+          self->state == IDS_WORKER_RELEASING || self->state == IDS_WORKER_EXITING);
+}
+/* It has a ticket, and will use it only when it has done what it is at. */
+static inline bool ids_worker_has_slow_ticket_locked(const struct ids_worker *self) {
+  return self->has_ticket &&
+         (self->state == IDS_WORKER_RELEASING || self->state == IDS_WORKER_EXITING);
+}
+/* It takes no further job, unless a ticket comes. */
+static inline bool ids_worker_is_leaving_locked(const struct ids_worker *self) {
+  return self->state == IDS_WORKER_EXITING || self->is_retiring;
+}
 /* Give a ticket to this worker, which is wakeable. */
 struct ids_wake ids_worker_grant_locked(struct ids_worker *self);
 /* The worker's thread takes its ticket: it is RUNNING and may poll once. */

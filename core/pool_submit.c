@@ -74,8 +74,8 @@ int ids_pool_start_workers(struct idlesched_pool *self, unsigned workers_count) 
   struct ids_group *group = &self->group;
   ids_group_lock(group);
   /* Decided once: threads that leave meanwhile are not replaced, or it might never end. */
-  unsigned missing_count =
-    (unsigned)ids_less(ids_smaller(workers_count, group->limit), group->threads_count);
+  unsigned missing_count = (unsigned)ids_less(ids_smaller(workers_count, group->limit),
+                                              group->threads_count);
   int status = 0;
   if (self->admission == IDS_POOL_OPEN)
     status = ids_group_start_locked(group, missing_count);
