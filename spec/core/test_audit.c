@@ -86,6 +86,8 @@ SPEC(sums_that_do_not_add_up, "N5 the audit names a sum that does not add up, wi
   CHECK_TOLD(group()->finishing_count, "I8 workers that finish");
   CHECK_TOLD(group()->awaiting_count, "I8 workers that await");
   CHECK_TOLD(group()->succeeded_count, "I8 workers with a predecessor");
+  CHECK_TOLD(group()->blocking_count, "I8 workers that block");
+  CHECK_TOLD(group()->leaving_count, "I8 workers that leave");
   CHECK_EQ_INT(idlesched_pool_audit(pool, NULL), 0);
   idlesched_pool_destroy(pool);
 }
@@ -99,6 +101,8 @@ SPEC(a_worker_that_is_out_of_step, "N5 the audit names a lost or unpaired ticket
   CHECK_TOLD(worker()->awaits_pass, "I7 a worker that awaits");
   CHECK_TOLD(worker()->is_finishing, "I8 workers that finish");
   CHECK_TOLD(worker()->is_succeeded, "I8 workers with a predecessor");
+  CHECK_TOLD(worker()->is_blocking, "I6 a worker that blocks");
+  CHECK_TOLD(worker()->is_retiring, "I8 workers that leave");
   idlesched_pool_destroy(pool);
 }
 
