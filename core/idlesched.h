@@ -23,9 +23,10 @@
  *             otherwise, as long as no other thread destroys the object.
  *   Misuse    aborts with a message: of an object that is not there any more, of
  *             another thread's worker.
- *   Fork      in a child process the parent's pools are closed.  Submit, start_workers,
- *             wait, release, and a wait for a job that was under way return -ESHUTDOWN;
- *             stats are 0; close, destroy and retire do nothing.  A child makes pools of its own.
+ *   Fork      in a child process the parent's pools are closed.  Submit, start_workers, resize,
+ *             wait, release, and a wait for a job that was under way return -ESHUTDOWN; stats
+ *             are 0; close, destroy, retire, pause, resume and blocking do nothing.  A child
+ *             makes pools of its own.
  */
 #ifndef IDLESCHED_H
 #define IDLESCHED_H
