@@ -394,6 +394,36 @@ SPEC(resized_while_jobs_block, "G12 G7 a resize while jobs block strands none") 
   sim_pool_samples(&plan, 200000);
 }
 
+/* ------------------------------------------------------------------------- its close */
+
+/* The first job has blocked and works on for ever, as it seems; who ran in its place is parked. */
+static void close_while_one_has_come_back(void *context) {
+  (void)context;
+  open_shared((idlesched_pool_config){ .workers_max = 1, .idle_release_ns = NEVER,
+                                       .idle_exit_ns = NEVER });
+  idlesched_pool *pool = shared;
+  deeds[0] = (struct deed){ .blocks = true, .blocks_ns = IDS_MS, .works_ns = 10 * IDS_S };
+  sim_must_submit(pool, 0);
+  sim_must_submit(pool, 1);
+  sim_sleep_ns(2 * IDS_MS);
+  SIM_CHECK_EQUAL(sim_stats(pool).parked, 1);
+  idlesched_close_report report;
+  SIM_CHECK_EQUAL(idlesched_pool_close(pool, IDLESCHED_CLOSE_DRAIN, IDS_S, &report), -ETIMEDOUT);
+  SIM_CHECK_EQUAL(report.left_behind_count, 1);
+  SIM_CHECK_EQUAL(sim_pool_threads_count(), 1);
+  shared = NULL;
+  sim_sleep_ns(10 * IDS_S);
+  SIM_CHECK_EQUAL(sim_pool_threads_count(), 0);
+  sim_pool_finish(pool);
+}
+
+SPEC(closed_while_one_too_many_is_parked,
+     "G12 C11 a close leaves behind whose job goes on, and nobody who ran in its place") {
+  struct sim_plan plan = plan_of("blocks, close", close_while_one_has_come_back, NULL);
+  plan.bound = 1;
+  sim_spec_exhaust(&plan);
+}
+
 /* -------------------------------------------------------------------------- refusals */
 
 /* Job 0 blocks for 10 ms.  There is a thread for the others, or they wait for job 0's. */
