@@ -13,115 +13,7 @@ static bool has_thread(enum ids_worker_state state) {
   return state != IDS_WORKER_ABSENT && state != IDS_WORKER_GONE;
 }
 
-/* It will be used only when the worker has done what it is at. */
-static bool has_slow_ticket(const struct ids_worker *self) {
-  return self->has_ticket &&
-         (self->state == IDS_WORKER_RELEASING || self->state == IDS_WORKER_EXITING);
-}
-
-bool ids_worker_is_wakeable_locked(const struct ids_worker *self) {
-  if (self->has_ticket)
-    return false;
-  for (size_t i = 0; i < ids_countof(wake_order); i++)
-    if (self->state == wake_order[i])
-      return true;
-  return false;
-}
-
-/* ------------------------------------------------------------------- life */
-
-static int worker_init(struct ids_worker *self, struct ids_group *group, unsigned index) {
-  *self = (struct ids_worker){ .group = group, .index = index, .state = IDS_WORKER_ABSENT };
-  ids_list_init(&self->wakeable);
-  ids_list_push_back(&group->wakeable[IDS_WORKER_ABSENT], &self->wakeable);
-  return ids_cond_init(&self->wake, "group.worker.wake");
-}
-
-static void workers_deinit(struct ids_group *self, unsigned count) {
-  for (unsigned i = 0; i < count; i++)
-    ids_cond_deinit(&self->workers[i].wake);
-}
-
-int ids_group_init(struct ids_group *self, const struct ids_group_ops *ops,
-                   const struct ids_group_config *config) {
-  ids_assert(config->workers_max > 0);
-  *self =
-    (struct ids_group){ .ops = ops, .config = *config, .fork_generation = ids_fork_generation() };
-  for (int state = 0; state < IDS_WORKER_STATES; state++)
-    ids_list_init(&self->wakeable[state]);
-  self->in_state_count[IDS_WORKER_ABSENT] = config->workers_max;
-
-  unsigned workers_ready = 0;
-  int status = ids_mutex_init(&self->lock, "group.lock");
-  if (status != 0)
-    return status;
-  status = ids_cond_init(&self->changed, "group.changed");
-  if (status != 0)
-    goto deinit_lock;
-  status = -ENOMEM;
-  self->workers = ids_alloc(config->workers_max * sizeof *self->workers, "group.workers");
-  if (self->workers == NULL)
-    goto deinit_changed;
-  for (; workers_ready < config->workers_max; workers_ready++) {
-    status = worker_init(&self->workers[workers_ready], self, workers_ready);
-    if (status != 0)
-      goto deinit_workers;
-  }
-  return 0;
-
-deinit_workers:
-  workers_deinit(self, workers_ready);
-  ids_free(self->workers);
-deinit_changed:
-  ids_cond_deinit(&self->changed);
-deinit_lock:
-  ids_mutex_deinit(&self->lock);
-  return status;
-}
-
-void ids_group_deinit(struct ids_group *self) {
-  ids_assert(ids_group_is_deserted_locked(self));
-  ids_assert(!self->departed.is_there);
-  workers_deinit(self, self->config.workers_max);
-  ids_free(self->workers);
-  ids_cond_deinit(&self->changed);
-  ids_mutex_deinit(&self->lock);
-}
-
 /* ------------------------------------------------------------------- lock */
-
-/*
- * What must hold whenever the lock is dropped, said once: asserted by one reader, told by
- * the other.  I3 as an equation.
- */
-#define EACH_RULE(RULE)                                                                            \
-  RULE("I1 active = running + tickets", self->active_count,                                        \
-       self->in_state_count[IDS_WORKER_RUNNING] + self->tickets_count)                             \
-  RULE("I2 threads = starting + running + parked + releasing + exiting", self->threads_count,      \
-       self->in_state_count[IDS_WORKER_STARTING] + self->in_state_count[IDS_WORKER_RUNNING] +      \
-         self->in_state_count[IDS_WORKER_PARKED] + self->in_state_count[IDS_WORKER_RELEASING] +    \
-         self->in_state_count[IDS_WORKER_EXITING])                                                 \
-  RULE("I3 work implies active", self->active_count > 0 || !ids_group_has_work_locked(self), true) \
-  RULE("I4 wakes = polls + tickets + lost tickets", self->counters.wakes,                          \
-       self->counters.polls + self->tickets_count + self->counters.tickets_lost)
-
-#define ASSERT_RULE(text, left, right) ids_assert_rule(text, left, right);
-
-#ifdef IDS_PARANOID
-IDS_NORETURN static void fail_finding(void *context, const char *rule, uint64_t left,
-                                      uint64_t right) {
-  (void)context;
-  ids_fatal_numbers(rule, left, right, __FILE__, __LINE__);
-}
-#endif
-
-void ids_group_check_locked(const struct ids_group *self) {
-  ids_assert(ids_mutex_is_mine(&self->lock));
-  EACH_RULE(ASSERT_RULE)
-#ifdef IDS_PARANOID
-  ids_group_audit_locked(self, fail_finding, NULL);
-#endif
-}
 
 void ids_group_lock(struct ids_group *self) {
   ids_mutex_lock(&self->lock);
@@ -135,94 +27,6 @@ void ids_group_unlock(struct ids_group *self) {
 void ids_group_wait_locked(struct ids_group *self, uint64_t deadline_ns) {
   ids_group_check_locked(self);
   ids_cond_wait(&self->changed, &self->lock, deadline_ns);
-}
-
-/* ------------------------------------------------------------------ audit */
-
-/* What the workers say one by one. */
-struct recount {
-  unsigned in_state_count[IDS_WORKER_STATES];
-  unsigned wakeable_count, listed_count;
-  unsigned tickets_count, slow_tickets_count, finishing_count;
-  unsigned awaiting_count, succeeded_count;
-  uint64_t given_count, used_count, lost_count;
-};
-
-static unsigned list_length(const struct ids_list *list) {
-  unsigned length = 0;
-  for (const struct ids_list *at = list->next; at != list; at = at->next)
-    length++;
-  return length;
-}
-
-static struct recount recount(const struct ids_group *self) {
-  struct recount sum = { .wakeable_count = 0 };
-  for (unsigned i = 0; i < self->config.workers_max; i++) {
-    const struct ids_worker *worker = &self->workers[i];
-    sum.in_state_count[worker->state]++;
-    sum.wakeable_count += ids_worker_is_wakeable_locked(worker);
-    sum.tickets_count += worker->has_ticket;
-    sum.slow_tickets_count += has_slow_ticket(worker);
-    sum.finishing_count += worker->is_finishing;
-    sum.awaiting_count += worker->awaits_pass;
-    sum.succeeded_count += worker->is_succeeded;
-    sum.given_count += worker->given_count;
-    sum.used_count += worker->used_count;
-    sum.lost_count += worker->lost_count;
-  }
-  for (int state = 0; state < IDS_WORKER_STATES; state++)
-    sum.listed_count += list_length(&self->wakeable[state]);
-  return sum;
-}
-
-static void audit_worker(const struct ids_worker *self, ids_finding *tell, void *context) {
-  uint64_t accounted = self->used_count + self->lost_count + self->has_ticket;
-  if (self->given_count != accounted)
-    tell(context, "I5 a worker's tickets given = used + lost + in hand", self->given_count,
-         accounted);
-  bool may_have_ticket = self->state != IDS_WORKER_ABSENT && self->state != IDS_WORKER_RUNNING &&
-                         self->state != IDS_WORKER_GONE;
-  if (self->has_ticket && !may_have_ticket)
-    tell(context, "I6 a worker with a ticket starts, waits, releases or leaves: its state",
-         self->state, IDS_WORKER_PARKED);
-  bool may_await = self->state == IDS_WORKER_PARKED || self->state == IDS_WORKER_RELEASING;
-  if (self->awaits_pass && !may_await)
-    tell(context, "I7 a worker that awaits a pass is parked or releasing: its state", self->state,
-         IDS_WORKER_PARKED);
-}
-
-static void tell_rule(ids_finding *tell, void *context, const char *rule, uint64_t left,
-                      uint64_t right) {
-  if (left != right)
-    tell(context, rule, left, right);
-}
-
-#define TELL_RULE(text, left, right)                                                               \
-  tell_rule(tell, context, text, (uint64_t)(left), (uint64_t)(right));
-
-void ids_group_audit_locked(const struct ids_group *self, ids_finding *tell, void *context) {
-  ids_assert(ids_mutex_is_mine(&self->lock));
-  EACH_RULE(TELL_RULE)
-
-  for (unsigned i = 0; i < self->config.workers_max; i++)
-    audit_worker(&self->workers[i], tell, context);
-  const struct recount sum = recount(self);
-  for (int state = 0; state < IDS_WORKER_STATES; state++)
-    TELL_RULE("I8 workers in a state = their count", sum.in_state_count[state],
-              self->in_state_count[state])
-  TELL_RULE("I8 tickets in hand = their count", sum.tickets_count, self->tickets_count)
-  TELL_RULE("I8 slow tickets = their count", sum.slow_tickets_count, self->slow_tickets_count)
-  if (self->slow_jobs_count > self->slow_tickets_count)
-    tell(context, "I8 no more jobs are stood for than there are slow tickets",
-         self->slow_jobs_count, self->slow_tickets_count);
-  TELL_RULE("I8 workers that finish = their count", sum.finishing_count, self->finishing_count)
-  TELL_RULE("I8 tickets given = wakes", sum.given_count, self->counters.wakes)
-  TELL_RULE("I8 tickets used = polls", sum.used_count, self->counters.polls)
-  TELL_RULE("I8 tickets lost = their count", sum.lost_count, self->counters.tickets_lost)
-  TELL_RULE("I8 wakeable workers = listed ones", sum.wakeable_count, sum.listed_count)
-  TELL_RULE("I8 workers that await a pass = their count", sum.awaiting_count, self->awaiting_count)
-  TELL_RULE("I8 workers with a predecessor = their count", sum.succeeded_count,
-            self->succeeded_count)
 }
 
 /* ----------------------------------------------------------------- states */
@@ -254,14 +58,34 @@ void ids_group_work_fell_locked(struct ids_group *self) {
 /* After a change of the worker's state or ticket. */
 static void count_slow_ticket(struct ids_worker *self) {
   struct ids_group *group = self->group;
-  unsigned is_slow = has_slow_ticket(self);
+  unsigned is_slow = ids_worker_has_slow_ticket_locked(self);
   group->slow_tickets_count += is_slow;
   group->slow_jobs_count += is_slow;
   ids_group_work_fell_locked(group);
 }
 
+/* One thread more stays.  The coldest one that sleeps may be past its exit, as it was one of
+ * those that idle_exit leaves. */
+static void wake_kept_locked(struct ids_group *self) {
+  struct ids_list *last = ids_list_last(&self->wakeable[IDS_WORKER_PARKED]);
+  if (last == NULL || !ids_group_may_exit_locked(self))
+    return;
+  struct ids_worker *coldest = ids_container_of(last, struct ids_worker, wakeable);
+  if (coldest->sleeps_until_ns > coldest->exit_at_ns)
+    ids_cond_signal(&coldest->wake);
+}
+
+static void count_leaving_locked(struct ids_worker *self, bool was_leaving) {
+  struct ids_group *group = self->group;
+  group->leaving_count -= was_leaving;
+  group->leaving_count += ids_worker_is_leaving_locked(self);
+  if (was_leaving && !ids_worker_is_leaving_locked(self) && has_thread(self->state))
+    wake_kept_locked(group);
+}
+
 void ids_worker_set_state_locked(struct ids_worker *self, enum ids_worker_state state) {
   struct ids_group *group = self->group;
+  bool was_leaving = ids_worker_is_leaving_locked(self);
   ids_assert(ids_mutex_is_mine(&group->lock));
   ids_assert(self->state != IDS_WORKER_GONE);
   ids_assert(group->in_state_count[self->state] > 0);
@@ -272,11 +96,12 @@ void ids_worker_set_state_locked(struct ids_worker *self, enum ids_worker_state 
     group->threads_count--;
   group->in_state_count[self->state]--;
   group->in_state_count[state]++;
-  unsigned was_slow = has_slow_ticket(self);
+  unsigned was_slow = ids_worker_has_slow_ticket_locked(self);
   self->state = state;
   group->slow_tickets_count -= was_slow;
   count_slow_ticket(self);
   refresh_wakeable(self);
+  count_leaving_locked(self, was_leaving);
 }
 
 void ids_worker_set_idle_locked(struct ids_worker *self, enum ids_worker_state state) {
@@ -290,17 +115,52 @@ void ids_worker_set_idle_locked(struct ids_worker *self, enum ids_worker_state s
 
 void ids_worker_set_retiring_locked(struct ids_worker *self, bool is_retiring) {
   ids_assert(ids_mutex_is_mine(&self->group->lock));
+  bool was_leaving = ids_worker_is_leaving_locked(self);
   self->is_retiring = is_retiring;
   refresh_wakeable(self);
+  count_leaving_locked(self, was_leaving);
 }
 
 void ids_worker_set_finishing_locked(struct ids_worker *self, bool is_finishing) {
   struct ids_group *group = self->group;
   ids_assert(ids_mutex_is_mine(&group->lock));
   ids_assert(self->state == IDS_WORKER_RUNNING);
+  if (is_finishing)
+    ids_assert_rule("a job that has begun to block says when that is over, before it ends: blocks",
+                    self->is_blocking, false);
   group->finishing_count -= self->is_finishing;
   self->is_finishing = is_finishing;
   group->finishing_count += self->is_finishing;
+}
+
+/* In its done callback it may count as finishing, for a job that it has submitted there: who
+ * blocks stands for none. */
+void ids_worker_set_blocking_locked(struct ids_worker *self, bool is_blocking) {
+  struct ids_group *group = self->group;
+  ids_assert(ids_mutex_is_mine(&group->lock));
+  ids_assert(self->state == IDS_WORKER_RUNNING);
+  if (is_blocking)
+    ids_assert_rule("idlesched_blocking_begin() is not nested: blocks", self->is_blocking, false);
+  else
+    ids_assert_rule("idlesched_blocking_end() follows its begin: blocks", self->is_blocking, true);
+  ids_worker_set_finishing_locked(self, false);
+  group->blocking_count -= self->is_blocking;
+  self->is_blocking = is_blocking;
+  group->blocking_count += self->is_blocking;
+}
+
+/* ------------------------------------------------------------------- room */
+
+unsigned ids_group_room_locked(const struct ids_group *self) {
+  return self->limit + (unsigned)ids_smaller(self->blocking_count, self->config.blocking_max);
+}
+
+bool ids_group_has_surplus_locked(const struct ids_group *self) {
+  return self->threads_count - self->leaving_count > ids_group_room_locked(self);
+}
+
+bool ids_group_may_exit_locked(const struct ids_group *self) {
+  return ids_group_live_count_locked(self) - self->leaving_count > self->workers_min;
 }
 
 /* ---------------------------------------------------------------- tickets */
@@ -311,7 +171,7 @@ bool ids_group_has_work_locked(const struct ids_group *self) {
 
 bool ids_group_wants_wake_locked(const struct ids_group *self) {
   return self->tickets_count == self->slow_tickets_count &&
-         self->active_count < self->config.workers_max &&
+         self->active_count < ids_group_room_locked(self) &&
          self->ops->work_count(self) > self->slow_jobs_count + self->finishing_count;
 }
 
@@ -335,8 +195,22 @@ struct ids_wake ids_worker_grant_locked(struct ids_worker *self) {
   return wake;
 }
 
+/* The next slot is a worker like the others, which has served every visit. */
+static void use_next_slot_locked(struct ids_group *self) {
+  struct ids_worker *worker = self->workers[self->workers_count++];
+  worker->visit_asked = worker->visit_served = self->last_visit;
+  self->in_state_count[IDS_WORKER_ABSENT]++;
+  refresh_wakeable(worker);
+}
+
 struct ids_worker *ids_group_first_wakeable_locked(struct ids_group *self,
                                                    enum ids_worker_state state) {
+  if (state == IDS_WORKER_ABSENT) {
+    if (self->is_stopping || self->threads_count >= ids_group_room_locked(self))
+      return NULL;
+    if (ids_list_is_empty(&self->wakeable[state]) && self->workers_count < self->slots_count)
+      use_next_slot_locked(self);
+  }
   struct ids_list *first = ids_list_first(&self->wakeable[state]);
   return first == NULL ? NULL : ids_container_of(first, struct ids_worker, wakeable);
 }
@@ -354,7 +228,7 @@ struct ids_wake ids_group_grant_wanted_locked(struct ids_group *self) {
   struct ids_wake wake = { .worker = NULL };
   while (ids_group_wants_wake_locked(self)) {
     wake = ids_group_grant_locked(self);
-    ids_assert(wake.worker != NULL); /* active < workers_max: somebody neither runs nor will */
+    ids_assert(wake.worker != NULL); /* there is room: somebody neither runs nor will */
   }
   return wake;
 }
@@ -372,17 +246,40 @@ void ids_worker_use_ticket_locked(struct ids_worker *self) {
     self->is_succeeded = false;
     ids_cond_broadcast(&group->changed);
   }
+  bool is_new = self->state == IDS_WORKER_STARTING;
   self->has_ticket = false;
   self->used_count++;
   group->tickets_count--;
   group->counters.polls++;
   ids_worker_set_state_locked(self, IDS_WORKER_RUNNING);
+  if (is_new)
+    wake_kept_locked(group);
+}
+
+/* Whether the worker leaves, as after a resize more threads stay than there is room for. */
+static bool shrink_locked(struct ids_worker *self) {
+  struct ids_group *group = self->group;
+  group->is_shrinking = ids_group_has_surplus_locked(group);
+  if (group->is_shrinking)
+    ids_worker_set_retiring_locked(self, true);
+  return group->is_shrinking;
+}
+
+/* Whether more workers are at a job than may be.  All but the caller stay so, and poll when
+ * it ends: what is queued is theirs. */
+static bool is_crowded(const struct ids_group *self) {
+  return self->in_state_count[IDS_WORKER_RUNNING] - self->blocking_count > self->limit;
 }
 
 enum ids_poll ids_worker_poll_locked(struct ids_worker *self) {
+  struct ids_group *group = self->group;
   ids_assert(self->state == IDS_WORKER_RUNNING);
-  enum ids_poll answer = self->group->ops->poll(self);
-  ids_group_work_fell_locked(self->group);
+  enum ids_poll answer = IDS_POLL_WAIT;
+  if (group->is_shrinking && shrink_locked(self))
+    answer = IDS_POLL_STOP;
+  else if (group->is_stopping || !is_crowded(group))
+    answer = group->ops->poll(self);
+  ids_group_work_fell_locked(group);
   return answer;
 }
 

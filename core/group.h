@@ -79,6 +79,25 @@
  *   it over together with the place.  Only if the system refuses that thread, or the group
  *   stops, the old one goes on with the ticket, as if it were new.
  *
+ * How many
+ *
+ *   `limit` workers may run jobs at a time, and one more in place of each whose job blocks,
+ *   as far as blocking_max: that is the room for active ones.  No ticket is given, and no
+ *   thread started, beyond it.  When a job has ceased to block more may be active than there
+ *   is room for, as jobs are not stopped; then who polls is told to wait, whatever is queued:
+ *   as many others as may are at a job, and will poll after it.  The threads that are too
+ *   many park, and end like any other.
+ *
+ *   A resize that makes the limit smaller has those that are too many retire: parked ones at
+ *   once, others as they poll.
+ *
+ *   idle_exit ends no thread of the last workers_min.  Which ones they are is decided as their
+ *   time comes: who may not leave sleeps on, without a deadline, and is woken when there are
+ *   more again.
+ *
+ *   Slots for all of them are made ahead.  One is in use from its first ticket on, and costs
+ *   nobody a look before.
+ *
  * Invariants, asserted whenever the lock is dropped, in every build
  *
  *   I1  active = RUNNING workers + tickets.
@@ -87,7 +106,7 @@
  *   I4  wakes = polls + tickets + lost tickets: each ticket is used once.
  *
  * and, where the whole structure is checked (the audit, and builds for tests),
- * each of these from the workers one by one (I5..I8: group.c).
+ * each of these from the workers one by one (I5..I8: group_audit.c).
  *
  * When the system refuses a thread, its ticket is lost, and workers that have a thread
  * get others if the queue wants them.  If there are none, the submitter is told, and takes
@@ -98,6 +117,7 @@
 #ifndef IDS_GROUP_H
 #define IDS_GROUP_H
 
+#include "cell.h"
 #include "list.h"
 #include "plat.h"
 
@@ -142,7 +162,9 @@ struct ids_group_ops {
 };
 
 struct ids_group_config {
-  unsigned workers_max;     /* at least 1 */
+  unsigned workers_max;     /* at least 1; until it is resized */
+  unsigned workers_min;     /* threads that idle_exit does not end; until it is resized */
+  unsigned blocking_max;    /* workers more in place of those that block */
   uint64_t idle_release_ns; /* parked for so long: release; IDS_NEVER */
   uint64_t idle_exit_ns;    /* parked for so long: the thread ends; IDS_NEVER */
   size_t stack_size;        /* bytes */
@@ -160,10 +182,12 @@ struct ids_group_config {
 struct ids_worker {
   struct ids_group *group;     /* C */
   unsigned index;              /* C  from 0 */
+  struct ids_cell claimed;     /* T  the owner's: what its last poll has claimed */
   enum ids_worker_state state; /* L */
   bool has_ticket;             /* L  told to poll, has not yet done so */
   bool is_finishing;           /* L  RUNNING: its job has ended, and no poll came yet */
   bool is_retiring;            /* L  takes no further job */
+  bool is_blocking;            /* L  RUNNING: its job blocks, and another may run in its place */
   bool is_succeeded;           /* L  STARTING while the thread before it still stands by */
   bool is_released;            /* L  has released since its last job */
   bool has_state;              /* L  while PARKED: has to collect before its heap is given up */
@@ -218,7 +242,15 @@ struct ids_group {
   const struct ids_group_ops *ops;             /* C */
   struct ids_group_config config;              /* C */
   uint32_t fork_generation;                    /* C  of the process that made it */
-  struct ids_worker *workers;                  /* C  config.workers_max of them */
+  unsigned limit;                              /* L  workers that may run jobs at a time */
+  struct ids_worker **workers;                 /* L  those in use; a worker never moves */
+  unsigned workers_count;                      /* L  how many they are: they had a ticket once */
+  unsigned slots_count;                        /* L  how many there are, the others behind them */
+  struct ids_worker_block *blocks;             /* L  that they lie in */
+  unsigned workers_min;                        /* L  threads that stay beyond idle_exit */
+  unsigned blocking_count;                     /* L  workers that are is_blocking */
+  unsigned leaving_count;                      /* L  workers that retire or are EXITING */
+  bool is_shrinking;                           /* L  more threads than there is room for retire */
   struct ids_mutex lock;                       /*    */
   struct ids_cond changed;                     /* L  broadcast: whatever others may wait for */
   struct ids_list wakeable[IDS_WORKER_STATES]; /* L */
@@ -259,6 +291,9 @@ int ids_group_init(struct ids_group *self, const struct ids_group_ops *ops,
                    const struct ids_group_config *config);
 /* All workers are GONE or ABSENT and all threads joined. */
 void ids_group_deinit(struct ids_group *self);
+/* Another limit, and another number of threads that stay.  The queue may want a ticket then.
+ * 0, -ENOMEM or -EAGAIN; on failure nothing has changed. */
+int ids_group_resize_locked(struct ids_group *self, unsigned limit, unsigned workers_min);
 
 void ids_group_lock(struct ids_group *self);
 /* Assert I1 to I4: to be called before the lock is dropped in any way. */
@@ -275,6 +310,12 @@ void ids_group_audit_locked(const struct ids_group *self, ids_finding *tell, voi
 bool ids_group_has_work_locked(const struct ids_group *self);
 /* Work has left the queue otherwise than by a poll. */
 void ids_group_work_fell_locked(struct ids_group *self);
+/* How many may be active. */
+unsigned ids_group_room_locked(const struct ids_group *self);
+/* Whether more threads stay than there is room for. */
+bool ids_group_has_surplus_locked(const struct ids_group *self);
+/* Whether more threads stay than idle_exit leaves. */
+bool ids_group_may_exit_locked(const struct ids_group *self);
 /* Whether the queue has work that nobody is on the way to, and a worker is free. */
 bool ids_group_wants_wake_locked(const struct ids_group *self);
 
@@ -287,12 +328,26 @@ struct ids_wake ids_group_grant_wanted_locked(struct ids_group *self);
 struct ids_worker *ids_group_first_wakeable_locked(struct ids_group *self,
                                                    enum ids_worker_state state);
 /* Whether the worker may get a ticket: it has none, and does not run. */
-bool ids_worker_is_wakeable_locked(const struct ids_worker *self);
+static inline bool ids_worker_is_wakeable_locked(const struct ids_worker *self) {
+  return !self->has_ticket &&
+         (self->state == IDS_WORKER_PARKED || self->state == IDS_WORKER_ABSENT ||
+          self->state == IDS_WORKER_RELEASING || self->state == IDS_WORKER_EXITING);
+}
+/* It has a ticket, and will use it only when it has done what it is at. */
+static inline bool ids_worker_has_slow_ticket_locked(const struct ids_worker *self) {
+  return self->has_ticket &&
+         (self->state == IDS_WORKER_RELEASING || self->state == IDS_WORKER_EXITING);
+}
+/* It takes no further job, unless a ticket comes. */
+static inline bool ids_worker_is_leaving_locked(const struct ids_worker *self) {
+  return self->state == IDS_WORKER_EXITING || self->is_retiring;
+}
 /* Give a ticket to this worker, which is wakeable. */
 struct ids_wake ids_worker_grant_locked(struct ids_worker *self);
 /* The worker's thread takes its ticket: it is RUNNING and may poll once. */
 void ids_worker_use_ticket_locked(struct ids_worker *self);
-/* Ask the owner what the worker, which is RUNNING, has to do next. */
+/* What the worker, which is RUNNING, has to do next: as the owner says, unless there are too
+ * many. */
 enum ids_poll ids_worker_poll_locked(struct ids_worker *self);
 /* The system refused the thread: the ticket is lost, and others with a thread get some if
  * the queue wants them.  Whether a thread is left to serve the queue. */
@@ -304,6 +359,8 @@ void ids_group_await_launch_locked(struct ids_group *self);
 
 /* A RUNNING worker's job has ended; or it has come to the poll that follows. */
 void ids_worker_set_finishing_locked(struct ids_worker *self, bool is_finishing);
+/* A RUNNING worker's job begins to block, or ceases to: then there is more room, or less. */
+void ids_worker_set_blocking_locked(struct ids_worker *self, bool is_blocking);
 /* A RUNNING worker found nothing, or stops: active falls. */
 void ids_worker_set_idle_locked(struct ids_worker *self, enum ids_worker_state state);
 /* Any other change of state, except those above and below. */

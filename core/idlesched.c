@@ -220,17 +220,26 @@ static unsigned default_workers_max(void) {
   return (unsigned)ids_smaller(ids_cpus_count(), WORKERS_MAX_LIMIT);
 }
 
+static bool is_size(unsigned workers_max, unsigned workers_min) {
+  return workers_max > 0 && workers_max <= WORKERS_MAX_LIMIT && workers_min <= workers_max;
+}
+
 static int group_config(struct ids_group_config *out, const idlesched_pool_config *config) {
   *out = (struct ids_group_config){
     .workers_max = config->workers_max == 0 ? default_workers_max() : config->workers_max,
+    .workers_min = config->workers_min,
     .idle_release_ns = default_ns(config->idle_release_ns, IDLE_RELEASE_DEFAULT_NS),
     .idle_exit_ns = default_ns(config->idle_exit_ns, IDLE_EXIT_DEFAULT_NS),
     .stack_size = config->stack_size == 0 ? STACK_SIZE_DEFAULT : config->stack_size,
     .is_dedicated = config->is_dedicated,
   };
+  out->blocking_max = config->blocking_max == 0 ? out->workers_max : config->blocking_max;
+  if (config->blocking_max == IDLESCHED_NO_WORKERS)
+    out->blocking_max = 0;
   const char *name = config->name == NULL ? "idlesched" : config->name;
   strncpy(out->name, name, sizeof out->name - 1);
-  if (out->workers_max > WORKERS_MAX_LIMIT || out->stack_size < STACK_SIZE_MIN)
+  if (!is_size(out->workers_max, out->workers_min) || out->blocking_max > WORKERS_MAX_LIMIT ||
+      out->stack_size < STACK_SIZE_MIN)
     return -EINVAL;
   return 0;
 }
@@ -273,6 +282,44 @@ int idlesched_pool_start_workers(idlesched_pool *pool, unsigned workers_count) {
   if (is_inherited(pool))
     return -ESHUTDOWN;
   return ids_pool_start_workers(pool, workers_count);
+}
+
+int idlesched_pool_resize(idlesched_pool *pool, unsigned workers_max, unsigned workers_min) {
+  ids_pool_check(pool);
+  if (!is_size(workers_max, workers_min))
+    return -EINVAL;
+  if (is_inherited(pool))
+    return -ESHUTDOWN;
+  return ids_pool_resize(pool, workers_max, workers_min);
+}
+
+void idlesched_pool_pause(idlesched_pool *pool) {
+  ids_pool_check(pool);
+  if (!is_inherited(pool))
+    ids_pool_pause(pool);
+}
+
+int idlesched_pool_resume(idlesched_pool *pool) {
+  ids_pool_check(pool);
+  return is_inherited(pool) ? 0 : ids_pool_resume(pool);
+}
+
+/* The worker whose job calls, if there is one in this process. */
+static struct ids_worker *worker_that_calls(void) {
+  struct ids_worker *worker = ids_worker_current();
+  return worker == NULL || is_inherited(ids_pool_of(worker->group)) ? NULL : worker;
+}
+
+void idlesched_blocking_begin(void) {
+  struct ids_worker *worker = worker_that_calls();
+  if (worker != NULL)
+    ids_worker_block_begin(worker);
+}
+
+void idlesched_blocking_end(void) {
+  struct ids_worker *worker = worker_that_calls();
+  if (worker != NULL)
+    ids_worker_block_end(worker);
 }
 
 int idlesched_pool_wait(idlesched_pool *pool, uint64_t timeout_ns) {
@@ -357,13 +404,11 @@ void idlesched_pool_stats_read(idlesched_pool *pool, idlesched_pool_stats *out) 
 unsigned idlesched_pool_workers_read(idlesched_pool *pool, idlesched_worker_row *rows,
                                      unsigned rows_max) {
   ids_pool_check(pool);
-  unsigned workers_count = pool->group.config.workers_max;
-  unsigned rows_count = rows_max < workers_count ? rows_max : workers_count;
-  if (is_inherited(pool))
-    for (unsigned i = 0; i < rows_count; i++)
-      rows[i] = (idlesched_worker_row){ .index = i, .state = IDLESCHED_WORKER_ABSENT };
-  else
-    ids_workers_read(pool, rows, rows_count);
+  if (!is_inherited(pool))
+    return ids_workers_read(pool, rows, rows_max);
+  unsigned workers_count = pool->group.limit;
+  for (unsigned i = 0; i < rows_max && i < workers_count; i++)
+    rows[i] = (idlesched_worker_row){ .index = i, .state = IDLESCHED_WORKER_ABSENT };
   return workers_count;
 }
 

@@ -23,10 +23,10 @@
  *             otherwise, as long as no other thread destroys the object.
  *   Misuse    aborts with a message: of an object that is not there any more, of
  *             another thread's worker.
- *   Fork      in a child process the parent's pools are closed.  Submit, start_workers,
+ *   Fork      in a child process the parent's pools are closed.  Submit, start_workers, resize,
  *             wait, release, and to wait for or to cancel a job that was under way return
- *             -ESHUTDOWN; stats are 0; close, destroy and retire do nothing.  A child makes
- *             pools of its own.
+ *             -ESHUTDOWN; stats are 0; close, destroy, retire, pause, resume and blocking do
+ *             nothing.  A child makes pools of its own.
  */
 #ifndef IDLESCHED_H
 #define IDLESCHED_H
@@ -363,8 +363,8 @@ typedef struct idlesched_worker_hooks {
 IDLESCHED_API idlesched_worker *idlesched_worker_current(void);
 /* Its pool. */
 IDLESCHED_API idlesched_pool *idlesched_worker_pool(const idlesched_worker *worker);
-/* From 0 to workers_max - 1, or more while others block or after a resize: the same for the
- * life of the pool. */
+/* From 0: the same for the life of the pool.  Below workers_max, unless a job has blocked
+ * meanwhile (idlesched_blocking_begin) or the pool was resized. */
 IDLESCHED_API unsigned idlesched_worker_index(const idlesched_worker *worker);
 /* One pointer of the host's for each worker, NULL at first and after stop.  Only
  * on the worker's own thread. */
@@ -497,15 +497,22 @@ IDLESCHED_API int idlesched_pool_resize(idlesched_pool *pool, unsigned workers_m
  * workers are idle meanwhile: they release, and their threads end in time.  Pauses do not
  * count: one resume ends them.  A close resumes, as what is queued has to run or be dropped.
  * Neither does anything with a pool that is closed.
+ *
+ * A resume that needs a thread, as all have ended, may be refused one: -EAGAIN or -ENOMEM, and
+ * the pool is still paused.  A close then drops what is queued.  Else it is 0.
  */
 IDLESCHED_API void idlesched_pool_pause(idlesched_pool *pool);
-IDLESCHED_API void idlesched_pool_resume(idlesched_pool *pool);
+IDLESCHED_API int idlesched_pool_resume(idlesched_pool *pool);
 
 /*
  * The calling worker's job is about to block, on a system call or a lock, say: until it says
- * that this is over the pool may have one more worker in its place, so that others go on.
- * Those that are too many afterwards end their threads in the usual time.  Not nested.  Does
- * nothing on any other thread.
+ * that this is over the pool may have one more worker in its place, so that others go on.  The
+ * job goes on as soon as it is over; of those that are too many then, who ends its job first
+ * takes no other, and their threads end in the usual time.  If no thread can be had, what is
+ * queued waits as if the job had said nothing.
+ *
+ * Not nested, and a job that begins it ends it before it returns, or its done callback: what
+ * else is misuse.  Does nothing in hooks, and on any thread that is not a worker's.
  */
 IDLESCHED_API void idlesched_blocking_begin(void);
 IDLESCHED_API void idlesched_blocking_end(void);
@@ -659,7 +666,8 @@ typedef struct idlesched_worker_row {
   uint64_t live_bytes, dead_bytes; /* as idlesched_worker_set_memory() was told */
 } idlesched_worker_row;
 
-/* One row for each worker, at most rows_max; returns workers_max. */
+/* One row for each worker, at most rows_max; returns how many there are: workers_max, or more
+ * where there were more at some time. */
 IDLESCHED_API unsigned idlesched_pool_workers_read(idlesched_pool *pool, idlesched_worker_row *rows,
                                                    unsigned rows_max);
 

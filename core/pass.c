@@ -26,9 +26,9 @@ static bool is_to_collect(const struct ids_worker *self) {
 
 static uint64_t first_due_ns(const struct ids_group *self) {
   uint64_t first_ns = self->owes_purge ? self->owed_since_ns : IDS_NEVER;
-  for (unsigned i = 0; i < self->config.workers_max; i++)
-    if (is_for_a_pass(&self->workers[i]))
-      first_ns = ids_earlier_ns(first_ns, self->workers[i].release_at_ns);
+  for (unsigned i = 0; i < self->workers_count; i++)
+    if (is_for_a_pass(self->workers[i]))
+      first_ns = ids_earlier_ns(first_ns, self->workers[i]->release_at_ns);
   return first_ns;
 }
 
@@ -40,8 +40,8 @@ static uint64_t window_end_ns(const struct ids_group *self, uint64_t first_ns) {
 static uint64_t last_due_ns(const struct ids_group *self, uint64_t first_ns) {
   uint64_t end_ns = window_end_ns(self, first_ns);
   uint64_t last_ns = first_ns;
-  for (unsigned i = 0; i < self->config.workers_max; i++) {
-    const struct ids_worker *worker = &self->workers[i];
+  for (unsigned i = 0; i < self->workers_count; i++) {
+    const struct ids_worker *worker = self->workers[i];
     if (worker->release_at_ns > end_ns)
       continue;
     if (is_to_collect(worker))
@@ -229,10 +229,15 @@ static void give_up_heap_locked(struct ids_worker *self, bool is_own) {
   } while (self->visit_served < self->visit_asked && !self->has_ticket);
 }
 
+/* It sleeps on, as one of those that idle_exit leaves, and there are more of them now. */
+static bool may_exit_after_all(const struct ids_worker *self) {
+  return self->sleeps_until_ns > self->exit_at_ns && ids_group_may_exit_locked(self->group);
+}
+
 /* Its thread sleeps on, unless something came for it meanwhile. */
 static void give_back_locked(struct ids_worker *self) {
   ids_worker_set_state_locked(self, IDS_WORKER_PARKED);
-  if (self->has_ticket || self->is_retiring || self->awaits_return)
+  if (self->has_ticket || self->is_retiring || self->awaits_return || may_exit_after_all(self))
     ids_cond_signal(&self->wake);
   if (self->group->timer_holder == NULL)
     appoint_locked(self->group);
@@ -261,8 +266,8 @@ void ids_pass_owe_purge_locked(struct ids_group *self, uint64_t since_ns) {
 /* False when a ticket came for the one who makes the pass. */
 static bool give_up_due_locked(struct ids_worker *self, uint64_t now_ns) {
   struct ids_group *group = self->group;
-  for (unsigned i = 0; i < group->config.workers_max && !self->has_ticket; i++) {
-    struct ids_worker *worker = &group->workers[i];
+  for (unsigned i = 0; i < group->workers_count && !self->has_ticket; i++) {
+    struct ids_worker *worker = group->workers[i];
     bool is_here = worker == self ? self->awaits_pass : is_for_a_pass(worker);
     if (is_here && worker->release_at_ns <= now_ns) {
       ids_worker_give_up_locked(worker);

@@ -27,13 +27,14 @@ bool ids_pool_is_mine(const struct idlesched_pool *self) {
 /* ------------------------------------------------- what a worker asks of us */
 
 static uint64_t work_count(const struct ids_group *group) {
-  return pool_of(group)->queue.count;
+  const struct idlesched_pool *self = pool_of(group);
+  return self->is_paused ? 0 : self->queue.count;
 }
 
 static enum ids_poll poll(struct ids_worker *worker) {
   struct idlesched_pool *self = pool_of(worker->group);
-  struct ids_cell *cell = &self->claimed[worker->index];
-  if (!ids_queue_pop(&self->queue, cell))
+  struct ids_cell *cell = &worker->claimed;
+  if (self->is_paused || !ids_queue_pop(&self->queue, cell))
     return worker->group->is_stopping ? IDS_POLL_STOP : IDS_POLL_WAIT;
   if (cell->run == NULL)
     ids_job_set_running_locked(cell->context, worker);
@@ -80,8 +81,8 @@ void ids_pool_run_job_lock(struct idlesched_pool *self, struct idlesched_job *jo
 /* Its worker polls next.  One that retires does not, and gives the wake when it leaves. */
 static void work(struct ids_worker *worker) {
   struct idlesched_pool *self = pool_of(worker->group);
-  struct ids_cell cell = self->claimed[worker->index];
-  self->claimed[worker->index] = (struct ids_cell){ 0 };
+  struct ids_cell cell = worker->claimed;
+  worker->claimed = (struct ids_cell){ 0 };
   if (cell.run == NULL) {
     ids_pool_run_job_lock(self, cell.context, worker, false);
   } else {
@@ -121,7 +122,6 @@ static void free_pool(struct ids_group *group) {
   self->tag = 0;
   ids_queue_deinit(&self->queue);
   ids_group_deinit(group);
-  ids_free(self->claimed);
   ids_free(self);
 }
 
@@ -139,30 +139,21 @@ static const struct ids_group_ops ops = {
 /* ------------------------------------------------------------------- life */
 
 int ids_pool_create(struct idlesched_pool **out, const struct ids_pool_config *config) {
-  int status = -ENOMEM;
   *out = NULL;
-
   struct idlesched_pool *self = ids_alloc(sizeof *self, "pool");
   if (self == NULL)
-    return status;
+    return -ENOMEM;
   *self =
     (struct idlesched_pool){ .tag = POOL_TAG, .hooks = config->hooks, .dropped = config->dropped };
-  self->claimed = ids_alloc(config->group.workers_max * sizeof *self->claimed, "pool.claimed");
-  if (self->claimed == NULL)
-    goto free_pool;
-  status = ids_group_init(&self->group, &ops, &config->group);
-  if (status != 0)
-    goto free_claimed;
+  int status = ids_group_init(&self->group, &ops, &config->group);
+  if (status != 0) {
+    ids_free(self);
+    return status;
+  }
 
   ids_pools_enter(&self->entry, self);
   *out = self;
   return 0;
-
-free_claimed:
-  ids_free(self->claimed);
-free_pool:
-  ids_free(self);
-  return status;
 }
 
 void ids_pool_destroy(struct idlesched_pool *self) {

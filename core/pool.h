@@ -10,6 +10,9 @@
  *   CLOSED    no worker is left, or those that are left are counted and will
  *             leave by themselves.
  *
+ * An open pool may be paused: then nothing of what is queued counts as work, and no worker is
+ * wanted for it.
+ *
  * A job that was queued ends exactly once: a worker runs it, or it is dropped, by the close
  * or as it was cancelled.  A submit that fails keeps nothing: see
  * ids_worker_launch_failed_locked().
@@ -49,9 +52,9 @@ struct idlesched_pool {
   void (*dropped)(void (*run)(void *context), void *context); /* C  may be NULL */
   struct ids_queue queue;                                     /* L */
   struct ids_queue dropping;    /* L  what a close has taken from it; counted as cancelled */
-  struct ids_cell *claimed;     /* T  one for each worker: the job it runs */
   uintptr_t closer;             /* L  number of the thread that closes */
   enum ids_admission admission; /* L */
+  bool is_paused;               /* L  no job is begun; only while OPEN */
   uint64_t jobs_running_count;  /* L  a job runs until its done callback returned */
   uint64_t jobs_inside_count;   /* L  those of them that run inside another one that waits */
   uint64_t submitted_count;     /* L */
@@ -106,6 +109,12 @@ int ids_pool_await_job(struct idlesched_pool *self, struct idlesched_job *job,
 
 int ids_pool_submit(struct idlesched_pool *self, struct ids_cell cell);
 int ids_pool_start_workers(struct idlesched_pool *self, unsigned workers_count);
+int ids_pool_resize(struct idlesched_pool *self, unsigned workers_max, unsigned workers_min);
+void ids_pool_pause(struct idlesched_pool *self);
+int ids_pool_resume(struct idlesched_pool *self);
+/* The lock is dropped meanwhile.  Not 0: no thread is there, none can be had, and the pool is
+ * paused on. */
+int ids_pool_resume_locked(struct idlesched_pool *self);
 int ids_pool_wait(struct idlesched_pool *self, uint64_t deadline_ns);
 int ids_pool_close(struct idlesched_pool *self, enum idlesched_close_mode mode,
                    uint64_t deadline_ns, idlesched_close_report *out);

@@ -19,6 +19,9 @@ static void stand_down_locked(struct ids_worker *worker) {
  * the job not touched after its end. */
 static void run_inside_locked(struct idlesched_pool *self, struct idlesched_job *job,
                               struct ids_worker *worker) {
+  bool was_blocking = worker->is_blocking; /* the job below has said so; this one has not */
+  if (was_blocking)
+    ids_worker_block_end_locked(worker);
   ids_pool_unqueue_locked(self, job);
   ids_job_set_running_locked(job, worker);
   self->jobs_running_count++;
@@ -31,6 +34,28 @@ static void run_inside_locked(struct idlesched_pool *self, struct idlesched_job 
   ids_pool_run_job_lock(self, job, worker, true);
   worker->is_in_done = was_in_done;
   self->jobs_inside_count--;
+  if (was_blocking)
+    ids_worker_block_begin_locked(worker);
+}
+
+/* The job runs: meanwhile the pool may have another worker in the place of this one.  The lock
+ * is dropped for that, so what was known of the job is looked at again. */
+static int block_for_locked(struct idlesched_pool *self, struct idlesched_job *job,
+                            struct ids_worker *worker, uint64_t deadline_ns) {
+  bool was_blocking = worker->is_blocking;
+  if (!was_blocking)
+    ids_worker_block_begin_locked(worker);
+  bool is_queued = ids_pool_has_queued_locked(self, job);
+  int status = 0;
+  if (ids_job_waits_for_locked(job, worker))
+    status = -EDEADLK;
+  else if (!is_queued)
+    status = ids_job_await_locked(job, worker, &self->group.lock, deadline_ns);
+  if (!was_blocking)
+    ids_worker_block_end_locked(worker);
+  if (is_queued)
+    run_inside_locked(self, job, worker);
+  return status;
 }
 
 /* From a job of the pool, or its done callback. */
@@ -41,11 +66,12 @@ static int await_inside_locked(struct idlesched_pool *self, struct idlesched_job
     stand_down_locked(worker);
   if (ids_job_waits_for_locked(job, worker))
     return -EDEADLK;
-  if (ids_pool_has_queued_locked(self, job) && !only_looks) {
-    run_inside_locked(self, job, worker);
-    return 0;
-  }
-  return ids_job_await_locked(job, worker, &self->group.lock, deadline_ns);
+  if (only_looks || ids_job_has_ended(job))
+    return ids_job_await_locked(job, worker, &self->group.lock, deadline_ns);
+  if (!ids_pool_has_queued_locked(self, job))
+    return block_for_locked(self, job, worker, deadline_ns);
+  run_inside_locked(self, job, worker);
+  return 0;
 }
 
 int ids_pool_await_job(struct idlesched_pool *self, struct idlesched_job *job,

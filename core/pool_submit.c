@@ -52,7 +52,7 @@ static void take_back_locked(struct idlesched_pool *self) {
 static void note_own_submit_locked(struct idlesched_pool *self) {
   struct ids_worker *worker = ids_worker_current();
   if (ids_pool_is_mine(self) && worker->is_in_done && !worker->is_retiring &&
-      !self->group.config.is_dedicated)
+      !worker->is_blocking && !self->group.config.is_dedicated)
     ids_worker_set_finishing_locked(worker, true);
 }
 
@@ -73,8 +73,9 @@ int ids_pool_submit(struct idlesched_pool *self, struct ids_cell cell) {
   status = ids_wake_deliver(wake);
   if (status != 0) {
     ids_group_lock(group);
-    /* An empty queue: a worker that has left since took the job, or a close dropped it. */
-    if (ids_worker_launch_failed_locked(wake.worker) || self->queue.count == 0)
+    /* No work: a worker that has left since took the job, or a close dropped it; or the pool
+     * was paused, and it waits for the resume. */
+    if (ids_worker_launch_failed_locked(wake.worker) || !ids_group_has_work_locked(group))
       status = 0;
     else
       take_back_locked(self);
@@ -87,9 +88,8 @@ int ids_pool_start_workers(struct idlesched_pool *self, unsigned workers_count) 
   struct ids_group *group = &self->group;
   ids_group_lock(group);
   /* Decided once: threads that leave meanwhile are not replaced, or it might never end. */
-  unsigned missing_count = workers_count > group->threads_count
-                             ? workers_count - group->threads_count
-                             : 0;
+  unsigned missing_count = (unsigned)ids_less(ids_smaller(workers_count, group->limit),
+                                              group->threads_count);
   int status = 0;
   if (self->admission == IDS_POOL_OPEN)
     status = ids_group_start_locked(group, missing_count);

@@ -15,13 +15,8 @@
 #define IDS_QUEUE_H
 
 #include "base.h"
+#include "cell.h"
 #include "idlesched.h"
-
-/* A job: a function with its argument, or, without a function, an idlesched_job. */
-struct ids_cell {
-  void (*run)(void *context);
-  void *context;
-};
 
 /* From -IDLESCHED_PRIORITY_MOST to IDLESCHED_PRIORITY_MOST; plain cells have 0. */
 #define IDS_PRIORITIES (2 * IDLESCHED_PRIORITY_MOST + 1)

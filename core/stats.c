@@ -13,7 +13,7 @@ void ids_stats_read(struct idlesched_pool *pool, idlesched_pool_stats *out) {
   const unsigned *in_state = group->in_state_count;
   const struct ids_group_counters *counters = &group->counters;
   *out = (idlesched_pool_stats){
-    .workers_max = group->config.workers_max,
+    .workers_max = group->limit,
     .threads = group->threads_count,
     .active = group->active_count,
     .tickets = group->tickets_count,
@@ -22,6 +22,9 @@ void ids_stats_read(struct idlesched_pool *pool, idlesched_pool_stats *out) {
     .parked = in_state[IDS_WORKER_PARKED],
     .releasing = in_state[IDS_WORKER_RELEASING],
     .exiting = in_state[IDS_WORKER_EXITING],
+    .blocking = group->blocking_count,
+    .workers_min = group->workers_min,
+    .is_paused = pool->is_paused,
     .jobs_queued = pool->queue.count,
     .jobs_running = pool->jobs_running_count,
     .jobs_submitted = pool->submitted_count,
@@ -56,11 +59,14 @@ static enum idlesched_worker_state public_state(enum ids_worker_state state) {
   return states[state];
 }
 
-void ids_workers_read(struct idlesched_pool *pool, idlesched_worker_row *rows,
-                      unsigned rows_count) {
-  ids_group_lock(&pool->group);
-  for (unsigned i = 0; i < rows_count; i++) {
-    const struct ids_worker *worker = &pool->group.workers[i];
+/* Who asked for the number before, and has room for so many, finds every row written, also
+ * when a resize has come between: slots never become fewer. */
+unsigned ids_workers_read(struct idlesched_pool *pool, idlesched_worker_row *rows,
+                          unsigned rows_max) {
+  struct ids_group *group = &pool->group;
+  ids_group_lock(group);
+  for (unsigned i = 0; i < rows_max && i < group->slots_count; i++) {
+    const struct ids_worker *worker = group->workers[i];
     rows[i] = (idlesched_worker_row){
       .index = i,
       .state = public_state(worker->state),
@@ -69,5 +75,7 @@ void ids_workers_read(struct idlesched_pool *pool, idlesched_worker_row *rows,
       .dead_bytes = ids_load_relaxed(&worker->dead_bytes),
     };
   }
-  ids_group_unlock(&pool->group);
+  unsigned count = group->limit > group->workers_count ? group->limit : group->workers_count;
+  ids_group_unlock(group);
+  return count;
 }

@@ -8,7 +8,8 @@
 #include "pool.h"
 
 void ids_stats_read(struct idlesched_pool *pool, idlesched_pool_stats *out);
-/* The first of the workers, not more than there are. */
-void ids_workers_read(struct idlesched_pool *pool, idlesched_worker_row *rows, unsigned rows_count);
+/* See idlesched_pool_workers_read(). */
+unsigned ids_workers_read(struct idlesched_pool *pool, idlesched_worker_row *rows,
+                          unsigned rows_max);
 
 #endif

@@ -32,8 +32,8 @@ void ids_visit_ask(struct ids_visit *self, struct ids_group *group) {
   ids_group_lock(group);
   ids_assert(group->last_visit < self->number);
   group->last_visit = self->number;
-  for (unsigned i = 0; i < group->config.workers_max; i++) {
-    struct ids_worker *worker = &group->workers[i];
+  for (unsigned i = 0; i < group->workers_count; i++) {
+    struct ids_worker *worker = group->workers[i];
     if (worker == self->caller)
       continue;
     worker->visit_asked = self->number;
@@ -55,8 +55,8 @@ static bool is_pending_locked(const struct ids_visit *self, const struct ids_wor
 /* Whoever is not parked, or is about to wake up, does it when it parks. */
 void ids_visit_parked(const struct ids_visit *self, struct ids_group *group) {
   ids_group_lock(group);
-  for (unsigned i = 0; i < group->config.workers_max; i++) {
-    struct ids_worker *worker = &group->workers[i];
+  for (unsigned i = 0; i < group->workers_count; i++) {
+    struct ids_worker *worker = group->workers[i];
     if (worker->state == IDS_WORKER_PARKED && is_pending_locked(self, worker) &&
         !worker->has_state && !worker->has_ticket && !worker->is_retiring)
       ids_worker_give_up_locked(worker);
@@ -70,8 +70,8 @@ static bool may_await_caller_locked(const struct ids_visit *self, const struct i
 }
 
 static bool has_awaited_locked(const struct ids_visit *self, const struct ids_group *group) {
-  for (unsigned i = 0; i < group->config.workers_max; i++) {
-    const struct ids_worker *worker = &group->workers[i];
+  for (unsigned i = 0; i < group->workers_count; i++) {
+    const struct ids_worker *worker = group->workers[i];
     if (is_pending_locked(self, worker) && !may_await_caller_locked(self, worker))
       return true;
   }
@@ -79,8 +79,8 @@ static bool has_awaited_locked(const struct ids_visit *self, const struct ids_gr
 }
 
 static void count_missed_locked(struct ids_visit *self, const struct ids_group *group) {
-  for (unsigned i = 0; i < group->config.workers_max; i++) {
-    const struct ids_worker *worker = &group->workers[i];
+  for (unsigned i = 0; i < group->workers_count; i++) {
+    const struct ids_worker *worker = group->workers[i];
     if (!is_pending_locked(self, worker))
       continue;
     if (worker->state == IDS_WORKER_STARTING)

@@ -22,8 +22,6 @@ void ids_worker_set_memory(struct ids_worker *self, uint64_t live_bytes, uint64_
 
 /* ---------------------------------------------------------------- running */
 
-/* Wake one more worker, outside the lock.  A refused thread is no loss here: the caller has
- * one, and polls again or gets the ticket. */
 void ids_wake_pass_on(struct ids_wake wake) {
   if (wake.worker == NULL || ids_wake_deliver(wake) == 0)
     return;
@@ -150,6 +148,12 @@ static void unpark_locked(struct ids_worker *self) {
   ids_pass_hand_over_locked(self);
 }
 
+/* When it leaves.  Its time may have come, and it is one of those that stay. */
+static uint64_t exit_due_ns(const struct ids_worker *self, uint64_t now_ns) {
+  bool is_kept = self->exit_at_ns <= now_ns && !ids_group_may_exit_locked(self->group);
+  return is_kept ? IDS_NEVER : self->exit_at_ns;
+}
+
 /* When it has to release on its own thread. */
 static uint64_t release_due_ns(const struct ids_worker *self) {
   if (self->visit_asked > self->visit_served)
@@ -179,6 +183,7 @@ static bool wait_locked(struct ids_worker *self) {
       await_return_locked(self);
     uint64_t now_ns = ids_now_ns();
     uint64_t release_ns = release_due_ns(self);
+    uint64_t exit_ns = exit_due_ns(self, now_ns);
     if (self->is_retiring) {
       break;
     } else if (self->has_ticket) {
@@ -186,12 +191,12 @@ static bool wait_locked(struct ids_worker *self) {
       return true;
     } else if (release_ns <= now_ns) {
       release_locked(self);
-    } else if (self->exit_at_ns <= now_ns) {
+    } else if (exit_ns <= now_ns) {
       break;
     } else if (ids_pass_is_mine_locked(self, now_ns)) {
       ids_pass_run_locked(self);
     } else {
-      uint64_t own_ns = ids_earlier_ns(release_ns, self->exit_at_ns);
+      uint64_t own_ns = ids_earlier_ns(release_ns, exit_ns);
       sleep_locked(self, ids_pass_sleeps_until_locked(self, own_ns));
     }
   }
@@ -382,13 +387,45 @@ int ids_group_start_locked(struct ids_group *self, unsigned workers_count) {
 }
 
 void ids_group_wake_all_locked(struct ids_group *self) {
-  for (unsigned i = 0; i < self->config.workers_max; i++) {
-    struct ids_worker *worker = &self->workers[i];
+  for (unsigned i = 0; i < self->workers_count; i++) {
+    struct ids_worker *worker = self->workers[i];
     if (worker->state == IDS_WORKER_ABSENT || !ids_worker_is_wakeable_locked(worker))
       continue;
     ids_worker_grant_locked(worker);
     ids_cond_signal(&worker->wake);
   }
+}
+
+/* ----------------------------------------------------------------- blocking */
+
+void ids_worker_block_begin_locked(struct ids_worker *self) {
+  ids_worker_set_blocking_locked(self, true);
+  struct ids_wake next = ids_group_grant_wanted_locked(self->group);
+  if (next.worker == NULL)
+    return;
+  ids_group_unlock(self->group);
+  ids_wake_pass_on(next);
+  ids_group_lock(self->group);
+}
+
+/* Less room is there now, and that wakes nobody. */
+void ids_worker_block_end_locked(struct ids_worker *self) {
+  ids_worker_set_blocking_locked(self, false);
+}
+
+/* In a hook it does not run, and nothing waits for it. */
+void ids_worker_block_begin(struct ids_worker *self) {
+  ids_group_lock(self->group);
+  if (self->state == IDS_WORKER_RUNNING)
+    ids_worker_block_begin_locked(self);
+  ids_group_unlock(self->group);
+}
+
+void ids_worker_block_end(struct ids_worker *self) {
+  ids_group_lock(self->group);
+  if (self->state == IDS_WORKER_RUNNING)
+    ids_worker_block_end_locked(self);
+  ids_group_unlock(self->group);
 }
 
 /* ----------------------------------------------------------------- stopping */
@@ -400,8 +437,8 @@ void ids_group_wake_all_locked(struct ids_group *self) {
  */
 void ids_group_stop_locked(struct ids_group *self) {
   self->is_stopping = true;
-  for (unsigned i = 0; i < self->config.workers_max; i++) {
-    struct ids_worker *worker = &self->workers[i];
+  for (unsigned i = 0; i < self->workers_count; i++) {
+    struct ids_worker *worker = self->workers[i];
     if (worker->state == IDS_WORKER_ABSENT)
       ids_worker_set_state_locked(worker, IDS_WORKER_GONE);
     bool is_waiting = worker->state == IDS_WORKER_PARKED || worker->state == IDS_WORKER_RELEASING;

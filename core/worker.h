@@ -8,7 +8,8 @@
  *   forever
  *     use the ticket                                                     RUNNING
  *     while poll() == WORK: work()
- *       (each poll but the first follows a job; one that retires does not ask again)
+ *       (each poll but the first follows a job; one that retires does not ask again, and
+ *       WAIT is the answer, too, where too many run)
  *     if the last answer was WAIT
  *       park: fix parked_at and with it release_at and exit_at           PARKED
  *       until there is a ticket, or it has to leave
@@ -41,8 +42,8 @@
  * must call ids_worker_launch_failed_locked(wake.worker).
  */
 int ids_wake_deliver(struct ids_wake wake);
-/* The same by a worker that runs, for which a refused thread is no loss: it polls again.  NULL
- * is nobody. */
+/* The same for a worker that somebody with a thread wants beside himself, if there is one: a
+ * refusal is no loss, as who has a thread polls again, or gets the ticket. */
 void ids_wake_pass_on(struct ids_wake wake);
 
 /* The worker whose thread calls, or NULL. */
@@ -54,6 +55,16 @@ void ids_worker_set_memory(struct ids_worker *self, uint64_t live_bytes, uint64_
 /* From any thread, without the lock: the worker takes no further job.  Nothing happens to
  * one without a thread, or whose thread is being started. */
 void ids_worker_retire(struct ids_worker *self);
+
+/*
+ * The calling worker's job is about to block, and is not any more; not nested: is_blocking
+ * tells.  Where another worker is wanted in its place, the lock is dropped to wake it.  Without
+ * the lock, the same from a job, and nothing from a hook.
+ */
+void ids_worker_block_begin_locked(struct ids_worker *self);
+void ids_worker_block_end_locked(struct ids_worker *self);
+void ids_worker_block_begin(struct ids_worker *self);
+void ids_worker_block_end(struct ids_worker *self);
 
 /* Start threads for so many workers, or for all that have none.  The lock is dropped
  * meanwhile.  0, or the status of the first refusal, which ends it. */

@@ -18,13 +18,13 @@ idlesched_pool_stats stats_of(idlesched_pool *pool) {
 
 struct ids_worker worker_of(idlesched_pool *pool, unsigned index) {
   ids_group_lock(&pool->group);
-  struct ids_worker copy = pool->group.workers[index];
+  struct ids_worker copy = *pool->group.workers[index];
   ids_group_unlock(&pool->group);
   return copy;
 }
 
 void wake_for_nothing(idlesched_pool *pool, unsigned index) {
-  ids_cond_signal(&pool->group.workers[index].wake);
+  ids_cond_signal(&pool->group.workers[index]->wake);
 }
 
 void give_data(idlesched_worker *worker, void *context) {

@@ -21,7 +21,7 @@ static struct ids_group *group(void) {
 }
 
 static struct ids_worker *worker(void) {
-  return &pool->group.workers[0];
+  return pool->group.workers[0];
 }
 
 /* What the audit says first. */
@@ -38,8 +38,12 @@ static void note(void *context, const char *rule, uint64_t left, uint64_t right)
   first_right = right;
 }
 
+/* With one worker that is in use, and has no thread. */
 static void make_pool(void) {
   pool = POOL(.workers_max = 2);
+  ids_group_lock(group());
+  CHECK_EQ_PTR(ids_group_first_wakeable_locked(group(), IDS_WORKER_ABSENT), worker());
+  ids_group_unlock(group());
   CHECK_EQ_INT(idlesched_pool_audit(pool, NULL), 0);
 }
 
@@ -82,6 +86,8 @@ SPEC(sums_that_do_not_add_up, "N5 the audit names a sum that does not add up, wi
   CHECK_TOLD(group()->finishing_count, "I8 workers that finish");
   CHECK_TOLD(group()->awaiting_count, "I8 workers that await");
   CHECK_TOLD(group()->succeeded_count, "I8 workers with a predecessor");
+  CHECK_TOLD(group()->blocking_count, "I8 workers that block");
+  CHECK_TOLD(group()->leaving_count, "I8 workers that leave");
   CHECK_EQ_INT(idlesched_pool_audit(pool, NULL), 0);
   idlesched_pool_destroy(pool);
 }
@@ -95,6 +101,8 @@ SPEC(a_worker_that_is_out_of_step, "N5 the audit names a lost or unpaired ticket
   CHECK_TOLD(worker()->awaits_pass, "I7 a worker that awaits");
   CHECK_TOLD(worker()->is_finishing, "I8 workers that finish");
   CHECK_TOLD(worker()->is_succeeded, "I8 workers with a predecessor");
+  CHECK_TOLD(worker()->is_blocking, "I6 a worker that blocks");
+  CHECK_TOLD(worker()->is_retiring, "I8 workers that leave");
   idlesched_pool_destroy(pool);
 }
 
@@ -145,13 +153,15 @@ SPEC(more_findings_than_there_is_room_for,
      "N5 an audit counts more findings than it has room for") {
   idlesched_audit audit;
   idlesched_pool *other = POOL(.workers_max = 20);
+  REQUIRE_EQ_INT(idlesched_pool_start_workers(other, 20), 0);
+  CHECK_EQ_INT(idlesched_pool_close(other, IDLESCHED_CLOSE_DRAIN, 0, NULL), 0);
   for (unsigned i = 0; i < 20; i++)
-    other->group.workers[i].used_count++;
+    other->group.workers[i]->used_count++;
   CHECK_GE_INT(idlesched_pool_audit(other, &audit), 20);
   for (unsigned i = 0; i < IDLESCHED_FINDINGS_MAX; i++)
     CHECK_CONTAINS(audit.findings[i].rule, "I5");
   for (unsigned i = 0; i < 20; i++)
-    other->group.workers[i].used_count--;
+    other->group.workers[i]->used_count--;
   idlesched_pool_destroy(other);
 }
 

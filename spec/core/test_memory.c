@@ -236,5 +236,5 @@ SPEC(fewer_rows_than_workers, "public: rows are written for as many workers as t
 SPEC(memory_is_told_by_the_worker_itself, "public: a worker's memory is told on its own thread",
      .aborts_with = "worker == ids_worker_current()") {
   idlesched_pool *pool = POOL(.workers_max = 1);
-  idlesched_worker_set_memory(&pool->group.workers[0], 1, 1);
+  idlesched_worker_set_memory(pool->group.workers[0], 1, 1);
 }

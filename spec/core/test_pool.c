@@ -301,7 +301,7 @@ SPEC(a_finished_job_is_forgotten, "C13 a worker keeps no reference to a job that
   idlesched_pool *pool = POOL(.workers_max = 1);
   run_one_job(pool);
   /* Idle means that the worker has let go of it, under the lock. */
-  CHECK(pool->claimed[0].run == NULL);
-  CHECK_EQ_PTR(pool->claimed[0].context, NULL);
+  CHECK(pool->group.workers[0]->claimed.run == NULL);
+  CHECK_EQ_PTR(pool->group.workers[0]->claimed.context, NULL);
   destroy(pool);
 }

@@ -123,7 +123,7 @@ SPEC(the_missed_are_told_apart, "B16 N4 who is missed runs, starts or ends: the 
                  *parked = parked_pool(1, false);
   keep_busy(running, &door, 2);
   hold_at("worker.stop");
-  idlesched_worker_retire(&ending->group.workers[1]);
+  idlesched_worker_retire(ending->group.workers[1]);
   WAIT_UNTIL(hold_count("worker.stop") == 1, SOON_MS);
   CHECK_EQ_INT(idlesched_release(IDLESCHED_MS, &report), -ETIMEDOUT);
   CHECK_EQ_INT(report.visited_count + report.missed_count, 6);
@@ -294,7 +294,7 @@ SPEC(threads_left_behind_count, "B16 a thread that a destroy left behind is miss
 }
 
 SPEC(a_refused_pool_is_none, "B14 G2 a pool whose create was refused is not among those visited") {
-  static const char *const sites[] = { "pool", "pool.claimed", "group.lock", "group.workers" };
+  static const char *const sites[] = { "pool", "group.lock", "group.table", "group.workers" };
   for (unsigned i = 0; i < ids_countof(sites); i++) {
     idlesched_release_report report;
     idlesched_pool *pool;

@@ -85,10 +85,10 @@ SPEC(a_parked_worker_is_told_to_retire, "C11 a parked worker leaves at once when
   idlesched_pool *pool = POOL(.workers_max = 2, .idle_exit_ns = IDLESCHED_NEVER);
   REQUIRE_EQ_INT(idlesched_pool_start_workers(pool, 2), 0);
   WAIT_UNTIL(stats_of(pool).parked == 2, SOON_MS);
-  idlesched_worker_retire(&pool->group.workers[1]);
+  idlesched_worker_retire(pool->group.workers[1]);
   WAIT_UNTIL(stats_of(pool).retires == 1, SOON_MS);
   CHECK_EQ_INT(stats_of(pool).threads, 1);
-  idlesched_worker_retire(&pool->group.workers[1]); /* nobody is there */
+  idlesched_worker_retire(pool->group.workers[1]); /* nobody is there */
   CHECK_EQ_INT(stats_of(pool).threads, 1);
   destroy(pool);
 }

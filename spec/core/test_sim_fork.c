@@ -56,6 +56,10 @@ static void check_inherited_workers(idlesched_pool *pool) {
   struct ids_worker *worker = sim_worker(pool, 0);
   ids_tls_set(IDS_TLS_WORKER, worker);
   idlesched_worker_set_memory(worker, 2, 1);
+  unsigned blocking_count = pool->group.blocking_count;
+  idlesched_blocking_begin();
+  SIM_CHECK_EQUAL(pool->group.blocking_count, blocking_count);
+  idlesched_blocking_end();
   ids_tls_set(IDS_TLS_WORKER, before);
   SIM_CHECK_EQUAL(worker->live_bytes + worker->dead_bytes, 0);
 }
@@ -71,6 +75,10 @@ static void check_inherited(idlesched_pool *pool, idlesched_job *job) {
   idlesched_job another = { .run = job_is_not_to_run };
   SIM_CHECK_EQUAL(idlesched_pool_submit_job(pool, &another), -ESHUTDOWN);
   SIM_CHECK_EQUAL(idlesched_pool_start_workers(pool, 1), -ESHUTDOWN);
+  SIM_CHECK_EQUAL(idlesched_pool_resize(pool, 2, 2), -ESHUTDOWN);
+  idlesched_pool_pause(pool);
+  SIM_CHECK(!pool->is_paused);
+  SIM_CHECK_EQUAL(idlesched_pool_resume(pool), 0);
   SIM_CHECK_EQUAL(idlesched_pool_wait(pool, NEVER), -ESHUTDOWN);
   SIM_CHECK_EQUAL(idlesched_pool_release(pool, NEVER, NULL), -ESHUTDOWN);
   int waited = idlesched_job_wait(job, NEVER); /* it may have ended, or not have begun */

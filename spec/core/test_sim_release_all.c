@@ -52,7 +52,7 @@ static struct litter strew(void) {
     if (pools[i] == NULL)
       continue;
     ids_group_lock(&pools[i]->group);
-    for (unsigned j = 0; j < pools[i]->group.config.workers_max; j++) {
+    for (unsigned j = 0; j < pools[i]->group.workers_count; j++) {
       const struct ids_worker *worker = sim_worker(pools[i], j);
       if (worker->heap != NULL && worker->state != IDS_WORKER_EXITING)
         litter.marks[litter.count++] = sim_heap_free(worker->heap);

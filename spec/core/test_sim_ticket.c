@@ -30,8 +30,11 @@ static unsigned wake_one_locked(struct ids_group *group, struct ids_wake *out) {
 }
 
 static unsigned wake_targeted_locked(struct ids_group *group, struct ids_wake *out) {
-  struct ids_worker *worker = &group->workers[sim_choose(group->config.workers_max, "target")];
-  if (ids_worker_is_wakeable_locked(worker))
+  unsigned target = sim_choose(group->config.workers_max, "target");
+  struct ids_worker *worker = target < group->workers_count ? group->workers[target] : NULL;
+  if (worker == NULL)
+    worker = ids_group_first_wakeable_locked(group, IDS_WORKER_ABSENT);
+  if (worker != NULL && ids_worker_is_wakeable_locked(worker))
     *out = ids_worker_grant_locked(worker);
   return out->worker != NULL;
 }
@@ -39,9 +42,9 @@ static unsigned wake_targeted_locked(struct ids_group *group, struct ids_wake *o
 static unsigned wake_all_locked(struct ids_group *group, struct ids_wake *out) {
   unsigned count = 0;
   (void)out;
-  for (unsigned i = 0; i < group->config.workers_max; i++)
-    count += group->workers[i].state != IDS_WORKER_ABSENT &&
-             ids_worker_is_wakeable_locked(&group->workers[i]);
+  for (unsigned i = 0; i < group->workers_count; i++)
+    count += group->workers[i]->state != IDS_WORKER_ABSENT &&
+             ids_worker_is_wakeable_locked(group->workers[i]);
   ids_group_wake_all_locked(group);
   return count;
 }

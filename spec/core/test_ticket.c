@@ -98,20 +98,20 @@ static idlesched_pool *pool_with_one_parked(void) {
 SPEC(an_unpaired_poll_aborts, "A10 a poll without a wake is an assertion",
      .aborts_with = "assertion failed: self->has_ticket") {
   idlesched_pool *pool = pool_with_one_parked();
-  ids_worker_use_ticket_locked(&pool->group.workers[0]);
+  ids_worker_use_ticket_locked(pool->group.workers[0]);
 }
 
 SPEC(a_second_ticket_aborts, "A10 a second wake for one poll is an assertion",
      .aborts_with = "assertion failed: ids_worker_is_wakeable_locked(self)") {
   idlesched_pool *pool = pool_with_one_parked();
-  ids_worker_grant_locked(&pool->group.workers[0]);
-  ids_worker_grant_locked(&pool->group.workers[0]);
+  ids_worker_grant_locked(pool->group.workers[0]);
+  ids_worker_grant_locked(pool->group.workers[0]);
 }
 
 SPEC(going_idle_twice_aborts, "A10 going idle twice is an assertion: active is never negative",
      .aborts_with = "assertion failed: self->state == IDS_WORKER_RUNNING") {
   idlesched_pool *pool = pool_with_one_parked();
-  ids_worker_set_idle_locked(&pool->group.workers[0], IDS_WORKER_PARKED);
+  ids_worker_set_idle_locked(pool->group.workers[0], IDS_WORKER_PARKED);
 }
 
 SPEC(a_wrong_active_count_aborts, "A10 an active count that does not add up is an assertion",

@@ -33,8 +33,8 @@ static bool is_work_left(const struct ids_group *group) {
 
 /* A worker that has been told to run, or to leave, sleeps. */
 static bool is_wake_left(const struct ids_group *group) {
-  for (unsigned i = 0; i < group->config.workers_max; i++) {
-    const struct ids_worker *worker = &group->workers[i];
+  for (unsigned i = 0; i < group->workers_count; i++) {
+    const struct ids_worker *worker = group->workers[i];
     if (worker->state == IDS_WORKER_PARKED && (worker->has_ticket || worker->is_retiring))
       return true;
   }
@@ -44,8 +44,8 @@ static bool is_wake_left(const struct ids_group *group) {
 /* When the first of those that wait for a pass has its release time. */
 static uint64_t first_due_ns(const struct ids_group *group) {
   uint64_t first_ns = group->owes_purge ? group->owed_since_ns : IDS_NEVER;
-  for (unsigned i = 0; i < group->config.workers_max; i++) {
-    const struct ids_worker *worker = &group->workers[i];
+  for (unsigned i = 0; i < group->workers_count; i++) {
+    const struct ids_worker *worker = group->workers[i];
     if (worker->awaits_pass && worker->state == IDS_WORKER_PARKED && !worker->has_ticket &&
         !worker->is_retiring)
       first_ns = ids_earlier_ns(first_ns, worker->release_at_ns);
@@ -131,7 +131,7 @@ idlesched_pool_stats sim_stats(idlesched_pool *pool) {
 }
 
 struct ids_worker *sim_worker(idlesched_pool *pool, unsigned index) {
-  return &pool->group.workers[index];
+  return pool->group.workers[index];
 }
 
 unsigned sim_pool_threads_count(void) {

@@ -22,7 +22,7 @@ void visit_park(unsigned workers_count) {
 void visit_strew(struct visit_litter *self) {
   *self = (struct visit_litter){ .count = 0 };
   ids_group_lock(&visit_pool->group);
-  for (unsigned i = 0; i < visit_pool->group.config.workers_max; i++) {
+  for (unsigned i = 0; i < visit_pool->group.workers_count; i++) {
     const struct ids_worker *worker = sim_worker(visit_pool, i);
     if (worker->heap != NULL && worker->state != IDS_WORKER_EXITING)
       self->marks[self->count++] = sim_heap_free(worker->heap);
