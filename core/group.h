@@ -135,6 +135,9 @@ struct ids_group_ops {
   bool (*collect)(struct ids_worker *worker);
   /* Without the lock, on the worker's thread, which is about to end. */
   void (*stop)(struct ids_worker *worker);
+  /* Without the lock, on the thread that makes a pass: a purge follows.  Whether it may have
+   * freed something. */
+  bool (*before_purge)(struct ids_group *group);
   /* Without the lock, on the last thread of a group that was left behind: frees
    * the group.  It is the last thing that thread does. */
   void (*orphaned)(struct ids_group *group);

@@ -230,7 +230,11 @@ int idlesched_pool_create(idlesched_pool **out, const idlesched_pool_config *con
   static const idlesched_pool_config defaults = { 0 };
   if (config == NULL)
     config = &defaults;
-  struct ids_pool_config checked = { .hooks = config->hooks, .dropped = config->dropped };
+  struct ids_pool_config checked = {
+    .hooks = config->hooks,
+    .dropped = config->dropped,
+    .on_release = config->on_release,
+  };
   *out = NULL;
   int status = group_config(&checked.group, config);
   if (status != 0)

@@ -108,6 +108,17 @@ static void stop(struct ids_worker *worker) {
   worker->data = NULL;
 }
 
+bool ids_pool_tell_release(struct idlesched_pool *self) {
+  if (self->on_release == NULL)
+    return false;
+  self->on_release(self->hooks.context);
+  return true;
+}
+
+static bool before_purge(struct ids_group *group) {
+  return ids_pool_tell_release(pool_of(group));
+}
+
 static void free_pool(struct ids_group *group) {
   struct idlesched_pool *self = pool_of(group);
   ids_pools_leave(&self->entry);
@@ -126,6 +137,7 @@ static const struct ids_group_ops ops = {
   .has_state = has_state,
   .collect = collect,
   .stop = stop,
+  .before_purge = before_purge,
   .orphaned = free_pool,
 };
 
@@ -138,8 +150,12 @@ int ids_pool_create(struct idlesched_pool **out, const struct ids_pool_config *c
   struct idlesched_pool *self = ids_alloc(sizeof *self, "pool");
   if (self == NULL)
     return status;
-  *self =
-    (struct idlesched_pool){ .tag = POOL_TAG, .hooks = config->hooks, .dropped = config->dropped };
+  *self = (struct idlesched_pool){
+    .tag = POOL_TAG,
+    .hooks = config->hooks,
+    .dropped = config->dropped,
+    .on_release = config->on_release,
+  };
   self->claimed = ids_alloc(config->group.workers_max * sizeof *self->claimed, "pool.claimed");
   if (self->claimed == NULL)
     goto free_pool;

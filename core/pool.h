@@ -36,6 +36,7 @@ struct idlesched_pool {
   struct ids_pools_entry entry; /*    among the pools of the process: pools.h */
   idlesched_worker_hooks hooks; /* C */
   void (*dropped)(void (*run)(void *context), void *context); /* C  may be NULL */
+  void (*on_release)(void *context);                          /* C  may be NULL */
   struct ids_queue queue;                                     /* L */
   struct ids_cell *claimed;     /* T  one for each worker: the job it runs */
   uintptr_t closer;             /* L  number of the thread that closes */
@@ -52,6 +53,7 @@ struct ids_pool_config {
   struct ids_group_config group;
   idlesched_worker_hooks hooks;
   void (*dropped)(void (*run)(void *context), void *context);
+  void (*on_release)(void *context);
 };
 
 int ids_pool_create(struct idlesched_pool **out, const struct ids_pool_config *config);
@@ -61,6 +63,8 @@ void ids_pool_destroy(struct idlesched_pool *self);
 struct idlesched_pool *ids_pool_of(struct ids_group *group);
 /* Aborts unless it is a pool that was not freed. */
 void ids_pool_check(const struct idlesched_pool *self);
+/* Without the lock: memory is about to be given back.  Whether there is a host to be told. */
+bool ids_pool_tell_release(struct idlesched_pool *self);
 /* Whether the calling thread is one of the pool's workers. */
 bool ids_pool_is_mine(const struct idlesched_pool *self);
 

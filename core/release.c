@@ -66,15 +66,21 @@ static void visit(struct ids_pools_walk *walk, uint64_t deadline_ns,
                   idlesched_release_report *out) {
   struct ids_visit visit = { .deadline_ns = deadline_ns, .caller = calling_worker() };
   struct ids_pools_entry *entry = NULL;
+  bool has_hosts = false;
 
   ids_pools_lock();
   visit.number = walk->round = ids_pools_begin_round_locked();
   ids_visit_begin(&visit);
   while ((entry = ids_pools_next_locked(walk, entry)) != NULL) {
     ids_visit_ask(&visit, &entry->pool->group);
+    has_hosts |= entry->pool->on_release != NULL;
     out->pools_count++;
   }
   ids_pools_unlock();
+
+  /* First: what hosts free may lie in heaps that are given up next. */
+  while (has_hosts && (entry = ids_pools_next(walk, entry)) != NULL)
+    ids_pool_tell_release(entry->pool);
 
   while ((entry = ids_pools_next(walk, entry)) != NULL)
     ids_visit_parked(&visit, &entry->pool->group);
