@@ -187,6 +187,7 @@ struct ids_worker {
   void *heap;               /* L  its thread's; only a claim allows to touch it */
   void *data;               /* T  the host's, for this worker */
   bool is_in_done;          /* T  in the done callback of its job */
+  uint64_t began_at_ns;     /* A  when its job began; 0: it runs none */
   uint64_t live_bytes;      /* A  what the host keeps for it, as the host says, */
   uint64_t dead_bytes;      /* A  and what a collection would free of that */
 };

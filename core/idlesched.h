@@ -515,6 +515,9 @@ typedef struct idlesched_close_report {
   unsigned left_behind_count; /* threads that still run a job; they are never killed */
 } idlesched_close_report;
 
+/* Which ones they are, and for how long each has run its job, say the rows of
+ * idlesched_pool_workers_read() whose worker has a thread, until the pool is destroyed. */
+
 /*
  * Take no more jobs, end all workers.  Returns within timeout_ns and 100 ms:
  * the time limit is for the jobs, the rest for workers on their way out.
@@ -641,6 +644,7 @@ typedef struct idlesched_worker_row {
   unsigned index;
   enum idlesched_worker_state state;
   bool has_released;               /* since its last job */
+  uint64_t running_ns;             /* for how long its job has run, to some 10 ms; else 0 */
   uint64_t live_bytes, dead_bytes; /* as idlesched_worker_set_memory() was told */
 } idlesched_worker_row;
 

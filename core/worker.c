@@ -52,7 +52,9 @@ static enum ids_poll run_locked(struct ids_worker *self) {
     pass_on(next);
     next.worker = NULL;
     ids_point("worker.work");
+    ids_store_relaxed(&self->began_at_ns, ids_tick_ns());
     group->ops->work(self);
+    ids_store_relaxed(&self->began_at_ns, 0);
     ids_host_thread_check_may_allocate(); /* a job that parked has come back */
     ids_group_lock(group);
     ids_worker_set_finishing_locked(self, false);
