@@ -794,6 +794,8 @@ struct idlesched_job {
   uint32_t state_;
   int status_;
   void *waiters_;
+  void *segment_; /* its place in the queue */
+  uint32_t cell_;
 };
 
 /*
