@@ -10,13 +10,24 @@
  *   CLOSED    no worker is left, or those that are left are counted and will
  *             leave by themselves.
  *
- * A job that was queued ends exactly once: a worker runs it, or the close drops
- * it.  A submit that fails keeps nothing: see ids_worker_launch_failed_locked().
+ * A job that was queued ends exactly once: a worker runs it, or it is dropped, by the close
+ * or as it was cancelled.  A submit that fails keeps nothing: see
+ * ids_worker_launch_failed_locked().
+ *
+ * A dropped job leaves the queue and ends in one critical section; one with a done callback
+ * may be on a list between the two, as callbacks are made without the lock, one by one.  It
+ * is QUEUED then, and nobody else's: nobody runs it, and nobody else drops it.
+ *
+ * A worker whose job waits for another one that is queued runs it there and then, inside the
+ * first.  It runs no other job while it waits: that could wait for something that the jobs
+ * below it have to do.  So a job that waits, waits for a job that runs, or is being dropped,
+ * and circles are found by following who runs what and waits for what (job.h).
  *
  * Invariants, which the audit looks at besides those of the group
  *
  *   J1  submitted = queued + running + done + failed + cancelled jobs.
- *   J2  no more jobs run than workers are RUNNING.
+ *   J2  no more jobs run than workers are RUNNING, but for those inside others.
+ *   J3  what a close is dropping is not in the queue, and nothing else is queued then.
  */
 #ifndef IDS_POOL_H
 #define IDS_POOL_H
@@ -38,10 +49,12 @@ struct idlesched_pool {
   void (*dropped)(void (*run)(void *context), void *context); /* C  may be NULL */
   void (*on_release)(void *context);                          /* C  may be NULL */
   struct ids_queue queue;                                     /* L */
+  struct ids_queue dropping;    /* L  what a close has taken from it; counted as cancelled */
   struct ids_cell *claimed;     /* T  one for each worker: the job it runs */
   uintptr_t closer;             /* L  number of the thread that closes */
   enum ids_admission admission; /* L */
   uint64_t jobs_running_count;  /* L  a job runs until its done callback returned */
+  uint64_t jobs_inside_count;   /* L  those of them that run inside another one that waits */
   uint64_t submitted_count;     /* L */
   uint64_t done_count;          /* L */
   uint64_t failed_count;        /* L */
@@ -67,6 +80,33 @@ void ids_pool_check(const struct idlesched_pool *self);
 bool ids_pool_tell_release(struct idlesched_pool *self);
 /* Whether the calling thread is one of the pool's workers. */
 bool ids_pool_is_mine(const struct idlesched_pool *self);
+
+/* Without the lock: run a job that is RUNNING, to the end of its done callback.  Returns with
+ * the lock held, and the job is not touched any more. */
+void ids_pool_run_job_lock(struct idlesched_pool *self, struct idlesched_job *job,
+                           struct ids_worker *worker, bool is_inside);
+/* No job is queued and none runs. */
+bool ids_pool_is_idle_locked(const struct idlesched_pool *self);
+/* Tell those who wait for that. */
+void ids_pool_note_idle_locked(struct idlesched_pool *self);
+
+/* Whether the job is in the queue, and nobody drops it. */
+bool ids_pool_has_queued_locked(const struct idlesched_pool *self, const struct idlesched_job *job);
+/* Take such a job out. */
+void ids_pool_unqueue_locked(struct idlesched_pool *self, struct idlesched_job *job);
+/* The same for one that will not run, and may also be in what a close is dropping.  It ends
+ * with this status: at once, or, if its done callback is to be called, on the list. */
+void ids_pool_drop_locked(struct idlesched_pool *self, struct idlesched_job *job, int status,
+                          struct ids_drops *drops);
+/* End what is on the list, one by one, and drop the lock.  When the lock is dropped with the
+ * last end, the pool is not touched any more. */
+void ids_pool_end_drops_unlock(struct idlesched_pool *self, struct ids_drops *drops);
+
+int ids_pool_cancel_job(struct idlesched_pool *self, struct idlesched_job *job);
+/* Those in the queue that have this token; how many. */
+uint64_t ids_pool_cancel_token(struct idlesched_pool *self, const idlesched_token *token);
+int ids_pool_await_job(struct idlesched_pool *self, struct idlesched_job *job,
+                       uint64_t deadline_ns);
 
 int ids_pool_submit(struct idlesched_pool *self, struct ids_cell cell);
 int ids_pool_start_workers(struct idlesched_pool *self, unsigned workers_count);

@@ -24,7 +24,7 @@ void ids_worker_set_memory(struct ids_worker *self, uint64_t live_bytes, uint64_
 
 /* Wake one more worker, outside the lock.  A refused thread is no loss here: the caller has
  * one, and polls again or gets the ticket. */
-static void pass_on(struct ids_wake wake) {
+void ids_wake_pass_on(struct ids_wake wake) {
   if (wake.worker == NULL || ids_wake_deliver(wake) == 0)
     return;
   struct ids_group *group = wake.worker->group;
@@ -49,7 +49,7 @@ static enum ids_poll run_locked(struct ids_worker *self) {
   while (answer == IDS_POLL_WORK) {
     self->is_released = false;
     ids_group_unlock(group);
-    pass_on(next);
+    ids_wake_pass_on(next);
     next.worker = NULL;
     ids_point("worker.work");
     ids_store_relaxed(&self->began_at_ns, ids_tick_ns());
@@ -112,7 +112,7 @@ static void stop_locked(struct ids_worker *self) {
   struct ids_group *group = self->group;
   struct ids_wake next = ids_group_grant_wanted_locked(group); /* it leaves the queue to others */
   ids_group_unlock(group);
-  pass_on(next);
+  ids_wake_pass_on(next);
   ids_point("worker.stop");
   group->ops->stop(self);
   ids_worker_set_memory(self, 0, 0);

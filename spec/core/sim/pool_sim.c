@@ -388,14 +388,27 @@ static void waitable_done(idlesched_job *job) {
     job_is_done(self);
 }
 
-int sim_submit_waitable(idlesched_pool *pool, unsigned i) {
+int sim_submit_again(idlesched_pool *pool, unsigned i) {
   struct sim_trace *self = begin_submit(i);
-  self->is_waitable = true;
-  self->job = (idlesched_job){ .run = run_waitable, .done = waitable_done, .context = self };
   int status = idlesched_pool_submit_job(pool, &self->job);
   if (status != 0)
     self->submits_count--;
   return status;
+}
+
+int sim_submit_like(idlesched_pool *pool, unsigned i, const idlesched_job *like) {
+  struct sim_trace *self = &sim_jobs[i];
+  self->is_waitable = true;
+  self->job = (idlesched_job){ .run = run_waitable,
+                               .done = waitable_done,
+                               .context = self,
+                               .priority = like->priority,
+                               .token = like->token };
+  return sim_submit_again(pool, i);
+}
+
+int sim_submit_waitable(idlesched_pool *pool, unsigned i) {
+  return sim_submit_like(pool, i, &(const idlesched_job){ .priority = 0 });
 }
 
 void sim_must_submit(idlesched_pool *pool, unsigned i) {

@@ -127,6 +127,10 @@ void sim_must_submit(idlesched_pool *pool, unsigned i);
 void sim_work(idlesched_pool *pool, unsigned i);
 /* Submit number i as a job that can be waited for, with a done callback. */
 int sim_submit_waitable(idlesched_pool *pool, unsigned i);
+/* The same with the priority and the token of this one. */
+int sim_submit_like(idlesched_pool *pool, unsigned i, const idlesched_job *like);
+/* Submit it once more, as it is: it may be under way. */
+int sim_submit_again(idlesched_pool *pool, unsigned i);
 /* Called on the worker when a job begins, and at the end of the done callback of one that can
  * be waited for; NULL for neither, as at the begin of each run. */
 void sim_jobs_tell(void (*begins)(struct sim_trace *job), void (*is_done)(struct sim_trace *job));
