@@ -212,9 +212,16 @@ void idlesched_worker_retire(idlesched_worker *worker) {
     ids_worker_retire(worker);
 }
 
+/* Without workers there is one all the same: pool_inline.c. */
+static unsigned workers_max(const idlesched_pool_config *config) {
+  if (config->workers_max == IDLESCHED_NO_WORKERS)
+    return 1;
+  return config->workers_max == 0 ? ids_cpus_count() : config->workers_max;
+}
+
 static int group_config(struct ids_group_config *out, const idlesched_pool_config *config) {
   *out = (struct ids_group_config){
-    .workers_max = config->workers_max == 0 ? ids_cpus_count() : config->workers_max,
+    .workers_max = workers_max(config),
     .idle_release_ns = default_ns(config->idle_release_ns, IDLE_RELEASE_DEFAULT_NS),
     .idle_exit_ns = default_ns(config->idle_exit_ns, IDLE_EXIT_DEFAULT_NS),
     .stack_size = config->stack_size == 0 ? STACK_SIZE_DEFAULT : config->stack_size,
@@ -235,6 +242,9 @@ int idlesched_pool_create(idlesched_pool **out, const idlesched_pool_config *con
     .hooks = config->hooks,
     .dropped = config->dropped,
     .on_release = config->on_release,
+    .is_inline = config->workers_max == IDLESCHED_NO_WORKERS,
+    .queue_max = config->queue_max == 0 ? UINT64_MAX : config->queue_max,
+    .queue_timeout_ns = config->queue_timeout_ns,
   };
   *out = NULL;
   int status = group_config(&checked.group, config);
@@ -353,7 +363,7 @@ void idlesched_pool_stats_read(idlesched_pool *pool, idlesched_pool_stats *out) 
 unsigned idlesched_pool_workers_read(idlesched_pool *pool, idlesched_worker_row *rows,
                                      unsigned rows_max) {
   ids_pool_check(pool);
-  unsigned workers_count = pool->group.config.workers_max;
+  unsigned workers_count = ids_pool_workers_max(pool);
   unsigned rows_count = rows_max < workers_count ? rows_max : workers_count;
   if (is_inherited(pool))
     for (unsigned i = 0; i < rows_count; i++)

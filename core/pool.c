@@ -19,15 +19,39 @@ void ids_pool_check(const struct idlesched_pool *self) {
   ids_assert(self != NULL && self->tag == POOL_TAG);
 }
 
-bool ids_pool_is_mine(const struct idlesched_pool *self) {
-  const struct ids_worker *worker = ids_worker_current();
-  return worker != NULL && worker->group == &self->group;
+struct ids_worker *ids_pool_own_worker(struct idlesched_pool *self) {
+  if (self->is_inline)
+    return ids_load_relaxed(&self->turn_thread) == ids_thread_number() ? &self->group.workers[0]
+                                                                       : NULL;
+  struct ids_worker *worker = ids_worker_outermost();
+  return worker != NULL && worker->group == &self->group ? worker : NULL;
+}
+
+bool ids_pool_is_mine(struct idlesched_pool *self) {
+  return ids_pool_own_worker(self) != NULL;
+}
+
+unsigned ids_pool_workers_max(const struct idlesched_pool *self) {
+  return self->is_inline ? 0 : self->group.config.workers_max;
+}
+
+unsigned ids_pool_threads_left_locked(const struct idlesched_pool *self) {
+  return self->group.threads_count + self->group.predecessors_count + self->is_taken;
 }
 
 /* ------------------------------------------------- what a worker asks of us */
 
+/* Of a pool without workers no worker is to be told. */
 static uint64_t work_count(const struct ids_group *group) {
-  return pool_of(group)->queue.count;
+  const struct idlesched_pool *self = pool_of(group);
+  return self->is_inline ? 0 : self->queue.count;
+}
+
+void ids_pool_begin_locked(struct idlesched_pool *self, struct ids_cell cell,
+                           struct ids_worker *worker) {
+  if (cell.run == NULL)
+    ids_job_set_running_locked(cell.context, worker);
+  self->jobs_running_count++;
 }
 
 static enum ids_poll poll(struct ids_worker *worker) {
@@ -35,9 +59,8 @@ static enum ids_poll poll(struct ids_worker *worker) {
   struct ids_cell *cell = &self->claimed[worker->index];
   if (!ids_queue_pop(&self->queue, cell))
     return worker->group->is_stopping ? IDS_POLL_STOP : IDS_POLL_WAIT;
-  if (cell->run == NULL)
-    ids_job_set_running_locked(cell->context, worker);
-  self->jobs_running_count++;
+  ids_pool_begin_locked(self, *cell, worker);
+  ids_pool_room_made_locked(self);
   return IDS_POLL_WORK;
 }
 
@@ -59,9 +82,8 @@ static void count_end_locked(struct idlesched_pool *self, uint64_t *ended_count)
 }
 
 /* A job that submits when one inside it is done is not about to poll. */
-void ids_pool_run_job_lock(struct idlesched_pool *self, struct idlesched_job *job,
-                           struct ids_worker *worker, bool is_inside) {
-  int status = job->run(job, worker);
+static void end_job_lock(struct idlesched_pool *self, struct idlesched_job *job, int status,
+                         struct ids_worker *worker, bool is_inside) {
   void (*done)(struct idlesched_job *) = job->done;
 
   ids_group_lock(&self->group);
@@ -75,6 +97,30 @@ void ids_pool_run_job_lock(struct idlesched_pool *self, struct idlesched_job *jo
     ids_group_lock(&self->group);
   }
   count_end_locked(self, status < 0 ? &self->failed_count : &self->done_count);
+}
+
+void ids_pool_run_job_lock(struct idlesched_pool *self, struct idlesched_job *job,
+                           struct ids_worker *worker, bool is_inside) {
+  end_job_lock(self, job, job->run(job, worker), worker, is_inside);
+}
+
+bool ids_pool_run_lock(struct idlesched_pool *self, struct ids_cell cell, struct ids_worker *worker,
+                       bool is_inside) {
+  struct idlesched_job *job = cell.run == NULL ? cell.context : NULL;
+  int status = 0;
+  if (job == NULL)
+    cell.run(cell.context);
+  else
+    status = job->run(job, worker);
+  if (self->group.fork_generation != ids_fork_generation())
+    return false;
+  if (job != NULL) {
+    end_job_lock(self, job, status, worker, is_inside);
+  } else {
+    ids_group_lock(&self->group);
+    count_end_locked(self, &self->done_count);
+  }
+  return true;
 }
 
 /* Its worker polls next.  One that retires does not, and gives the wake when it leaves. */
@@ -126,14 +172,17 @@ static bool before_purge(struct ids_group *group) {
   return ids_pool_tell_release(pool_of(group));
 }
 
-static void free_pool(struct ids_group *group) {
-  struct idlesched_pool *self = pool_of(group);
+void ids_pool_free(struct idlesched_pool *self) {
   ids_pools_leave(&self->entry);
   self->tag = 0;
   ids_queue_deinit(&self->queue);
-  ids_group_deinit(group);
+  ids_group_deinit(&self->group);
   ids_free(self->claimed);
   ids_free(self);
+}
+
+static void orphaned(struct ids_group *group) {
+  ids_pool_free(pool_of(group));
 }
 
 static const struct ids_group_ops ops = {
@@ -145,7 +194,7 @@ static const struct ids_group_ops ops = {
   .collect = collect,
   .stop = stop,
   .before_purge = before_purge,
-  .orphaned = free_pool,
+  .orphaned = orphaned,
 };
 
 /* ------------------------------------------------------------------- life */
@@ -162,7 +211,11 @@ int ids_pool_create(struct idlesched_pool **out, const struct ids_pool_config *c
     .hooks = config->hooks,
     .dropped = config->dropped,
     .on_release = config->on_release,
+    .is_inline = config->is_inline,
+    .queue_max = config->queue_max,
+    .queue_timeout_ns = config->queue_timeout_ns,
   };
+  ids_line_init(&self->line);
   self->claimed = ids_alloc(config->group.workers_max * sizeof *self->claimed, "pool.claimed");
   if (self->claimed == NULL)
     goto free_pool;
@@ -184,11 +237,12 @@ free_pool:
 void ids_pool_destroy(struct idlesched_pool *self) {
   ids_group_lock(&self->group);
   ids_assert(self->admission == IDS_POOL_CLOSED);
-  self->group.is_orphaned = !ids_group_is_deserted_locked(&self->group);
+  ids_pool_await_visit_locked(self);
+  self->group.is_orphaned = ids_pool_threads_left_locked(self) > 0;
   bool frees = !self->group.is_orphaned;
   ids_group_unlock(&self->group);
   if (frees) {
     ids_group_join_departed(&self->group);
-    free_pool(&self->group);
+    ids_pool_free(self);
   }
 }

@@ -51,9 +51,9 @@ static int await_inside_locked(struct idlesched_pool *self, struct idlesched_job
 int ids_pool_await_job(struct idlesched_pool *self, struct idlesched_job *job,
                        uint64_t deadline_ns) {
   ids_group_lock(&self->group);
-  int status = ids_pool_is_mine(self)
-                 ? await_inside_locked(self, job, ids_worker_current(), deadline_ns)
-                 : ids_job_await_locked(job, NULL, &self->group.lock, deadline_ns);
+  struct ids_worker *worker = ids_pool_own_worker(self);
+  int status = worker != NULL ? await_inside_locked(self, job, worker, deadline_ns)
+                              : ids_job_await_locked(job, NULL, &self->group.lock, deadline_ns);
   ids_group_unlock(&self->group);
   return status;
 }

@@ -13,7 +13,7 @@ void ids_stats_read(struct idlesched_pool *pool, idlesched_pool_stats *out) {
   const unsigned *in_state = group->in_state_count;
   const struct ids_group_counters *counters = &group->counters;
   *out = (idlesched_pool_stats){
-    .workers_max = group->config.workers_max,
+    .workers_max = ids_pool_workers_max(pool),
     .threads = group->threads_count,
     .active = group->active_count,
     .tickets = group->tickets_count,

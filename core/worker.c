@@ -12,6 +12,13 @@ struct ids_worker *ids_worker_current(void) {
   return ids_tls_get(IDS_TLS_WORKER);
 }
 
+struct ids_worker *ids_worker_outermost(void) {
+  struct ids_worker *worker = ids_worker_current();
+  while (worker != NULL && worker->outer != NULL)
+    worker = worker->outer;
+  return worker;
+}
+
 void ids_worker_set_memory(struct ids_worker *self, uint64_t live_bytes, uint64_t dead_bytes) {
   uint64_t before_bytes = ids_load_relaxed(&self->dead_bytes);
   ids_store_relaxed(&self->live_bytes, live_bytes);

@@ -16,7 +16,7 @@ local layers = {
   { "base" },
   { "status", "list", "failure" },
   { "plat" },
-  { "fork" },
+  { "fork", "line" },
   { "counter" },
   { "heap" },
   { "memory" },
