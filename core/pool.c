@@ -99,11 +99,6 @@ static void end_job_lock(struct idlesched_pool *self, struct idlesched_job *job,
   count_end_locked(self, status < 0 ? &self->failed_count : &self->done_count);
 }
 
-void ids_pool_run_job_lock(struct idlesched_pool *self, struct idlesched_job *job,
-                           struct ids_worker *worker, bool is_inside) {
-  end_job_lock(self, job, job->run(job, worker), worker, is_inside);
-}
-
 bool ids_pool_run_lock(struct idlesched_pool *self, struct ids_cell cell, struct ids_worker *worker,
                        bool is_inside) {
   struct idlesched_job *job = cell.run == NULL ? cell.context : NULL;
@@ -112,7 +107,7 @@ bool ids_pool_run_lock(struct idlesched_pool *self, struct ids_cell cell, struct
     cell.run(cell.context);
   else
     status = job->run(job, worker);
-  if (self->group.fork_generation != ids_fork_generation())
+  if (is_inside && self->group.fork_generation != ids_fork_generation())
     return false;
   if (job != NULL) {
     end_job_lock(self, job, status, worker, is_inside);
@@ -123,18 +118,34 @@ bool ids_pool_run_lock(struct idlesched_pool *self, struct ids_cell cell, struct
   return true;
 }
 
+/* The worker may be inside a job of another pool just now. */
+bool ids_pool_run_inside_locked(struct idlesched_pool *self, struct ids_cell cell,
+                                struct ids_worker *worker) {
+  struct ids_worker *innermost = ids_worker_current();
+  bool was_in_done = worker->is_in_done;
+  ids_pool_begin_locked(self, cell, worker);
+  self->jobs_inside_count++;
+  struct ids_wake wake = ids_group_grant_wanted_locked(&self->group);
+  ids_group_unlock(&self->group);
+  ids_wake_pass_on(wake);
+
+  ids_point("pool.inside");
+  ids_tls_set(IDS_TLS_WORKER, worker);
+  worker->is_in_done = false;
+  bool is_here = ids_pool_run_lock(self, cell, worker, true);
+  worker->is_in_done = was_in_done;
+  ids_tls_set(IDS_TLS_WORKER, innermost);
+  if (is_here)
+    self->jobs_inside_count--;
+  return is_here;
+}
+
 /* Its worker polls next.  One that retires does not, and gives the wake when it leaves. */
 static void work(struct ids_worker *worker) {
   struct idlesched_pool *self = pool_of(worker->group);
   struct ids_cell cell = self->claimed[worker->index];
   self->claimed[worker->index] = (struct ids_cell){ 0 };
-  if (cell.run == NULL) {
-    ids_pool_run_job_lock(self, cell.context, worker, false);
-  } else {
-    cell.run(cell.context);
-    ids_group_lock(&self->group);
-    count_end_locked(self, &self->done_count);
-  }
+  (void)ids_pool_run_lock(self, cell, worker, false);
   ids_worker_set_finishing_locked(worker, true);
   ids_group_unlock(&self->group);
 }

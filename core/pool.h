@@ -109,14 +109,15 @@ void ids_pool_free(struct idlesched_pool *self);
 void ids_pool_begin_locked(struct idlesched_pool *self, struct ids_cell cell,
                            struct ids_worker *worker);
 /* Then, without the lock: run it, to the end of its done callback.  Returns with the lock held,
- * and true; or false without it, when this is a child process that the job has forked. */
+ * and the job is not touched any more. */
 bool ids_pool_run_lock(struct idlesched_pool *self, struct ids_cell cell, struct ids_worker *worker,
                        bool is_inside);
+/* Both for a worker that is inside another job.  The lock is dropped meanwhile.  False: this is
+ * a child process that the job has forked, where there is no lock; so may be the other one,
+ * inside. */
+bool ids_pool_run_inside_locked(struct idlesched_pool *self, struct ids_cell cell,
+                                struct ids_worker *worker);
 
-/* Without the lock: run a job that is RUNNING, to the end of its done callback.  Returns with
- * the lock held, and the job is not touched any more. */
-void ids_pool_run_job_lock(struct idlesched_pool *self, struct idlesched_job *job,
-                           struct ids_worker *worker, bool is_inside);
 /* No job is queued and none runs. */
 bool ids_pool_is_idle_locked(const struct idlesched_pool *self);
 /* Tell those who wait for that. */

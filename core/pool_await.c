@@ -15,24 +15,6 @@ static void stand_down_locked(struct ids_worker *worker) {
   ids_group_lock(group);
 }
 
-/* Run a queued job on a worker that is inside another one.  The lock is dropped meanwhile, and
- * the job not touched after its end. */
-static void run_inside_locked(struct idlesched_pool *self, struct idlesched_job *job,
-                              struct ids_worker *worker) {
-  ids_pool_unqueue_locked(self, job);
-  ids_job_set_running_locked(job, worker);
-  self->jobs_running_count++;
-  self->jobs_inside_count++;
-  ids_group_unlock(&self->group);
-
-  ids_point("pool.inside");
-  bool was_in_done = worker->is_in_done;
-  worker->is_in_done = false;
-  ids_pool_run_job_lock(self, job, worker, true);
-  worker->is_in_done = was_in_done;
-  self->jobs_inside_count--;
-}
-
 /* From a job of the pool, or its done callback. */
 static int await_inside_locked(struct idlesched_pool *self, struct idlesched_job *job,
                                struct ids_worker *worker, uint64_t deadline_ns) {
@@ -42,8 +24,9 @@ static int await_inside_locked(struct idlesched_pool *self, struct idlesched_job
   if (ids_job_waits_for_locked(job, worker))
     return -EDEADLK;
   if (ids_pool_has_queued_locked(self, job) && !only_looks) {
-    run_inside_locked(self, job, worker);
-    return 0;
+    ids_pool_unqueue_locked(self, job);
+    bool is_here = ids_pool_run_inside_locked(self, (struct ids_cell){ .context = job }, worker);
+    return is_here ? 0 : IDS_POOL_FORKED;
   }
   return ids_job_await_locked(job, worker, &self->group.lock, deadline_ns);
 }
@@ -54,6 +37,8 @@ int ids_pool_await_job(struct idlesched_pool *self, struct idlesched_job *job,
   struct ids_worker *worker = ids_pool_own_worker(self);
   int status = worker != NULL ? await_inside_locked(self, job, worker, deadline_ns)
                               : ids_job_await_locked(job, NULL, &self->group.lock, deadline_ns);
+  if (status == IDS_POOL_FORKED)
+    return 0;
   ids_group_unlock(&self->group);
   return status;
 }

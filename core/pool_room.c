@@ -31,21 +31,6 @@ void ids_pool_room_made_locked(struct idlesched_pool *self) {
   }
 }
 
-/* The worker may be inside a job of another pool just now. */
-static bool run_inside_lock(struct idlesched_pool *self, struct ids_cell cell,
-                            struct ids_worker *worker) {
-  struct ids_worker *innermost = ids_worker_current();
-  bool was_in_done = worker->is_in_done;
-  ids_tls_set(IDS_TLS_WORKER, worker);
-  worker->is_in_done = false;
-  worker->depth++;
-  bool is_here = ids_pool_run_lock(self, cell, worker, true);
-  worker->depth--;
-  worker->is_in_done = was_in_done;
-  ids_tls_set(IDS_TLS_WORKER, innermost);
-  return is_here;
-}
-
 /* The queue is full.  What the push returned, or IDS_POOL_FORKED. */
 static int change_places_locked(struct idlesched_pool *self, struct ids_cell cell,
                                 struct ids_worker *worker) {
@@ -53,23 +38,16 @@ static int change_places_locked(struct idlesched_pool *self, struct ids_cell cel
   struct ids_cell next;
   if (worker->depth == DEPTH_MAX || !ids_queue_pop(&self->queue, &next))
     return -ENOBUFS;
-  ids_pool_begin_locked(self, next, worker);
-  self->jobs_inside_count++;
   ids_group_work_fell_locked(group);
   int status = ids_pool_push_locked(self, cell);
   if (status != 0)
     ids_pool_room_made_locked(self);
   if (worker->is_finishing)
     ids_worker_set_finishing_locked(worker, false); /* it does not poll as soon as it said */
-  struct ids_wake wake = ids_group_grant_wanted_locked(group);
-  ids_group_unlock(group);
-  ids_wake_pass_on(wake);
-
-  ids_point("pool.inside");
-  if (!run_inside_lock(self, next, worker))
-    return IDS_POOL_FORKED;
-  self->jobs_inside_count--;
-  return status;
+  worker->depth++;
+  bool is_here = ids_pool_run_inside_locked(self, next, worker);
+  worker->depth--;
+  return is_here ? status : IDS_POOL_FORKED;
 }
 
 int ids_pool_take_in_locked(struct idlesched_pool *self, struct ids_cell cell) {
