@@ -25,15 +25,19 @@ static struct ids_worker *worker_of(struct idlesched_pool *self) {
 
 /* ------------------------------------------------------------------ turns */
 
-static int take_turn_locked(struct idlesched_pool *self, uint64_t deadline_ns) {
+/* What those in line wish. */
+static const char a_visit[] = "a release's turn";
+
+static int take_turn_locked(struct idlesched_pool *self, const char *wish, uint64_t deadline_ns) {
   int status = 0;
   if (self->is_taken) {
     ids_group_check_locked(&self->group);
-    status = ids_line_wait_locked(&self->line, NULL, &self->group.lock, deadline_ns);
+    status = ids_line_wait_locked(&self->line, wish, &self->group.lock, deadline_ns);
   }
   if (status != 0)
     return status;
   self->is_taken = true;
+  self->is_visited = wish == a_visit;
   ids_store_relaxed(&self->turn_thread, ids_thread_number());
   return 0;
 }
@@ -44,6 +48,7 @@ static void give_turn_locked(struct idlesched_pool *self) {
   if (self->admission == IDS_POOL_CLOSED)
     ids_line_serve_all_locked(&self->line, -ESHUTDOWN);
   self->is_taken = !ids_line_is_empty(&self->line);
+  self->is_visited = self->is_taken && ids_line_first_wish_locked(&self->line) == a_visit;
   if (self->is_taken)
     ids_line_serve_first_locked(&self->line, 0);
   ids_cond_broadcast(&self->group.changed);
@@ -100,7 +105,7 @@ static void stop_locked(struct idlesched_pool *self) {
 
 /* What others have left to this thread comes first. */
 static void end_turn_locked(struct idlesched_pool *self) {
-  if (self->owes_collect)
+  while (self->owes_collect)
     (void)collect_locked(self);
   if (self->admission == IDS_POOL_CLOSED)
     stop_locked(self);
@@ -142,7 +147,8 @@ int ids_pool_submit_inline(struct idlesched_pool *self, struct ids_cell cell) {
   ids_group_lock(group);
   int status = await_moment_locked(self, cell);
   if (status == 0)
-    status = is_inside ? ids_pool_take_in_locked(self, cell) : take_turn_locked(self, IDS_NEVER);
+    status = is_inside ? ids_pool_take_in_locked(self, cell)
+                       : take_turn_locked(self, NULL, IDS_NEVER);
   if (status == IDS_POOL_FORKED)
     return 0;
   if (status != 0 || is_inside) {
@@ -166,24 +172,24 @@ enum ids_inline_visit ids_pool_visit_inline(struct idlesched_pool *self, uint64_
   if (self->hooks.collect == NULL || ids_pool_own_worker(self) != NULL)
     return IDS_INLINE_HAS_NOTHING;
   ids_group_lock(&self->group);
-  if (take_turn_locked(self, deadline_ns) != 0) {
-    self->owes_collect = true;
-    ids_group_unlock(&self->group);
-    return IDS_INLINE_MISSED;
-  }
-  self->is_visited = true;
-  bool has_collected = collect_locked(self);
-  end_turn_locked(self);
-  self->is_visited = false;
+  int status = take_turn_locked(self, a_visit, deadline_ns);
+  bool has_collected = status == 0 && collect_locked(self);
+  if (status == 0)
+    end_turn_locked(self);
+  else if (status != -ESHUTDOWN)
+    self->owes_collect = true; /* by who has the turn */
   ids_group_unlock(&self->group);
+  if (status != 0 && status != -ESHUTDOWN)
+    return IDS_INLINE_MISSED;
   return has_collected ? IDS_INLINE_COLLECTED : IDS_INLINE_HAS_NOTHING;
 }
 
 void ids_pool_stop_inline_locked(struct idlesched_pool *self) {
   if (!self->is_inline || self->is_taken)
     return; /* whoever has the turn does it at the end */
-  (void)take_turn_locked(self, IDS_NEVER);
+  (void)take_turn_locked(self, NULL, IDS_NEVER);
   stop_locked(self);
+  ids_line_serve_all_locked(&self->line, -ESHUTDOWN); /* releases: there is nothing any more */
   give_turn_locked(self);
 }
 
