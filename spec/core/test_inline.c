@@ -570,7 +570,8 @@ static int wait_for_a_fork(idlesched_job *job, idlesched_worker *worker) {
 static void live_as_child(idlesched_pool *inherited) {
   _Atomic unsigned count = 0;
   idlesched_pool *pool = NULL;
-  bool is_well = idlesched_worker_current() == NULL &&
+  bool is_well = inherited->is_taken && /* as the fork found it */
+                 idlesched_worker_current() == NULL &&
                  idlesched_pool_submit(inherited, count_up, &count) == -ESHUTDOWN &&
                  idlesched_pool_wait(inherited, 0) == -ESHUTDOWN &&
                  idlesched_pool_close(inherited, IDLESCHED_CLOSE_DRAIN, 0, NULL) == 0 &&

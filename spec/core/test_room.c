@@ -263,6 +263,7 @@ static struct {
 static int note_depth(idlesched_job *job, idlesched_worker *worker) {
   (void)job;
   after.third_began_inside = worker->depth > 0;
+  WAIT_UNTIL(idlesched_job_state_read(&after.second) == IDLESCHED_JOB_DONE, SOON_MS);
   return -1;
 }
 
@@ -275,7 +276,7 @@ static void submit_when_done(idlesched_job *job) {
 SPEC(in_a_done_callback,
      "G11 a done callback that submits into a full queue makes room as well, and what the worker "
      "was about to take does not wait for it") {
-  after.pool = POOL(.workers_max = 1, .queue_max = 1, .queue_timeout_ns = IDLESCHED_NEVER);
+  after.pool = POOL(.workers_max = 2, .queue_max = 1, .queue_timeout_ns = IDLESCHED_NEVER);
   after.first = (idlesched_job){ .run = do_nothing, .done = submit_when_done };
   after.second = (idlesched_job){ .run = do_nothing };
   after.third = (idlesched_job){ .run = note_depth };

@@ -219,6 +219,9 @@ SPEC(room_and_refusals, "G11 G2 whatever is refused, who waits for room is told,
   plan.strategy = SIM_RANDOM;
   plan.runs_max = 50;
   sim_spec_faults(&plan);
+  setting.is_dedicated = true;
+  plan.name = "room, refusals, dedicated";
+  sim_spec_faults(&plan);
 }
 
 /* ------------------------------------------------------------ close and cancel */
