@@ -18,7 +18,7 @@ static void audit_jobs_locked(const struct idlesched_pool *pool, idlesched_audit
   if (pool->submitted_count != accounted)
     note(audit, "J1 submitted = queued + running + done + failed + cancelled",
          pool->submitted_count, accounted);
-  unsigned running_count = pool->group.in_state_count[IDS_WORKER_RUNNING];
+  unsigned running_count = pool->group.in_state_count[IDS_WORKER_RUNNING] + pool->is_taken;
   uint64_t outermost_count = pool->jobs_running_count - pool->jobs_inside_count;
   if (outermost_count > running_count)
     note(audit, "J2 no more jobs run than workers, but for those inside others: jobs, workers",
@@ -26,6 +26,13 @@ static void audit_jobs_locked(const struct idlesched_pool *pool, idlesched_audit
   if (pool->dropping.count > 0 && pool->queue.count > 0)
     note(audit, "J3 nothing is queued while a close drops what was: dropped, queued",
          pool->dropping.count, pool->queue.count);
+  if (pool->is_inline && pool->queue.count > 0 && !pool->is_taken)
+    note(audit, "J5 inline, jobs are queued while somebody has the turn: queued, turns",
+         pool->queue.count, pool->is_taken);
+  bool may_wait = pool->is_inline ? pool->is_taken : pool->queue.count >= pool->queue_max;
+  if (!ids_line_is_empty(&pool->line) && !may_wait)
+    note(audit, "J6 nobody waits while there is room, or a turn: queued, most", pool->queue.count,
+         pool->queue_max);
 }
 
 unsigned ids_audit_pool(struct idlesched_pool *pool, idlesched_audit *out) {

@@ -156,6 +156,9 @@ struct ids_group_ops {
   bool (*collect)(struct ids_worker *worker);
   /* Without the lock, on the worker's thread, which is about to end. */
   void (*stop)(struct ids_worker *worker);
+  /* Without the lock, on the thread that makes a pass: a purge follows.  Whether it may have
+   * freed something. */
+  bool (*before_purge)(struct ids_group *group);
   /* Without the lock, on the last thread of a group that was left behind: frees
    * the group.  It is the last thing that thread does. */
   void (*orphaned)(struct ids_group *group);
@@ -209,7 +212,10 @@ struct ids_worker {
   void *heap;                    /* L  its thread's; only a claim allows to touch it */
   void *data;                    /* T  the host's, for this worker */
   bool is_in_done;               /* T  in the done callback of its job, no other one being inside */
+  unsigned depth;                /* T  jobs inside others that it runs to make room for them */
+  struct ids_worker *outer;      /* T  the worker that its thread is besides: pool_inline.c */
   struct idlesched_job *awaited; /* L  the owner's: what its job sleeps for, or NULL */
+  uint64_t began_at_ns;          /* A  when its job began; 0: it runs none */
   uint64_t live_bytes;           /* A  what the host keeps for it, as the host says, */
   uint64_t dead_bytes;           /* A  and what a collection would free of that */
 };

@@ -216,8 +216,13 @@ void idlesched_worker_retire(idlesched_worker *worker) {
     ids_worker_retire(worker);
 }
 
-static unsigned default_workers_max(void) {
-  return (unsigned)ids_smaller(ids_cpus_count(), WORKERS_MAX_LIMIT);
+/* Without workers there is one all the same: pool_inline.c. */
+static unsigned workers_max_of(const idlesched_pool_config *config) {
+  if (config->workers_max == IDLESCHED_NO_WORKERS)
+    return 1;
+  if (config->workers_max == 0)
+    return (unsigned)ids_smaller(ids_cpus_count(), WORKERS_MAX_LIMIT);
+  return config->workers_max;
 }
 
 static bool is_size(unsigned workers_max, unsigned workers_min) {
@@ -226,7 +231,7 @@ static bool is_size(unsigned workers_max, unsigned workers_min) {
 
 static int group_config(struct ids_group_config *out, const idlesched_pool_config *config) {
   *out = (struct ids_group_config){
-    .workers_max = config->workers_max == 0 ? default_workers_max() : config->workers_max,
+    .workers_max = workers_max_of(config),
     .workers_min = config->workers_min,
     .idle_release_ns = default_ns(config->idle_release_ns, IDLE_RELEASE_DEFAULT_NS),
     .idle_exit_ns = default_ns(config->idle_exit_ns, IDLE_EXIT_DEFAULT_NS),
@@ -248,7 +253,14 @@ int idlesched_pool_create(idlesched_pool **out, const idlesched_pool_config *con
   static const idlesched_pool_config defaults = { 0 };
   if (config == NULL)
     config = &defaults;
-  struct ids_pool_config checked = { .hooks = config->hooks, .dropped = config->dropped };
+  struct ids_pool_config checked = {
+    .hooks = config->hooks,
+    .dropped = config->dropped,
+    .on_release = config->on_release,
+    .is_inline = config->workers_max == IDLESCHED_NO_WORKERS,
+    .queue_max = config->queue_max == 0 ? UINT64_MAX : config->queue_max,
+    .queue_timeout_ns = config->queue_timeout_ns,
+  };
   *out = NULL;
   int status = group_config(&checked.group, config);
   if (status != 0)
@@ -406,7 +418,7 @@ unsigned idlesched_pool_workers_read(idlesched_pool *pool, idlesched_worker_row 
   ids_pool_check(pool);
   if (!is_inherited(pool))
     return ids_workers_read(pool, rows, rows_max);
-  unsigned workers_count = pool->group.limit;
+  unsigned workers_count = ids_pool_workers_max(pool);
   for (unsigned i = 0; i < rows_max && i < workers_count; i++)
     rows[i] = (idlesched_worker_row){ .index = i, .state = IDLESCHED_WORKER_ABSENT };
   return workers_count;

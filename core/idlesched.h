@@ -405,7 +405,7 @@ typedef struct idlesched_pool_config {
   unsigned blocking_max;
   /* Most jobs in the queue, delayed ones included.  Default 0: no limit. */
   uint64_t queue_max;
-  /* How long a submit waits for room in the queue.  Default 0: not at all. */
+  /* How long a submit waits for room in the queue.  Default 0: not at all; it fails. */
   uint64_t queue_timeout_ns;
   /* A worker that found nothing to do for so long releases its memory.  Default
    * 100 ms; IDLESCHED_AT_ONCE: each time it finds nothing; IDLESCHED_NEVER. */
@@ -433,7 +433,21 @@ typedef struct idlesched_pool_config {
   void (*on_release)(void *context);
 } idlesched_pool_config;
 
-/* For workers_max and blocking_max, where 0 means the default. */
+/*
+ * For workers_max and blocking_max, where 0 means the default.
+ *
+ * A pool without workers has no threads.  A submit runs its job, and then those that it
+ * submits, before it returns: 0 says that the job was taken in, not how it has ended.  One
+ * thread at a time: others wait for their turn, first come, first served, for as long as it
+ * takes; so two threads whose jobs submit to each other's pool would wait for ever.  A job
+ * with a delay is taken in at its moment: until then its submit sleeps.
+ *
+ * In a job idlesched_worker_current() is the pool's one worker, with the index 0.  Its hooks
+ * are called on the thread that has the turn: start before the first job, collect by a release
+ * while no job runs, and stop by the close, or after the job that a close has left behind.
+ * Idle times, is_dedicated and retire mean nothing.  A child process that a job forks returns
+ * from it, and out of the submit.
+ */
 #define IDLESCHED_NO_WORKERS UINT32_MAX
 
 /*
@@ -458,8 +472,10 @@ IDLESCHED_API void idlesched_pool_destroy(idlesched_pool *pool);
  *
  *   -EINVAL     run is NULL
  *   -ESHUTDOWN  the pool is closing or closed
- *   -ENOBUFS    the queue is full, and stayed so for queue_timeout_ns.  A job of this pool
- *               does not wait: it runs a queued job itself instead, to make room
+ *   -ENOBUFS    the queue is full, and stayed so for queue_timeout_ns; who waits first gets
+ *               in first.  A job of this pool would keep its worker waiting: unless
+ *               queue_timeout_ns is 0 it makes room at once, and runs the job that is next
+ *               itself, inside the submit; not if 16 are inside each other like that already
  *   -ENOMEM     no memory for the queue
  *   -EAGAIN, -ENOMEM, ...  there is no worker and the system refuses a thread;
  *               while there is a worker, a refused thread is no error, and the
@@ -536,6 +552,9 @@ typedef struct idlesched_close_report {
   uint64_t dropped_count;     /* queued jobs that were cancelled */
   unsigned left_behind_count; /* threads that still run a job; they are never killed */
 } idlesched_close_report;
+
+/* Which ones they are, and for how long each has run its job, say the rows of
+ * idlesched_pool_workers_read() whose worker has a thread, until the pool is destroyed. */
 
 /*
  * Take no more jobs, end all workers.  Returns within timeout_ns and 100 ms:
@@ -663,6 +682,7 @@ typedef struct idlesched_worker_row {
   unsigned index;
   enum idlesched_worker_state state;
   bool has_released;               /* since its last job */
+  uint64_t running_ns;             /* for how long its job has run, to some 10 ms; else 0 */
   uint64_t live_bytes, dead_bytes; /* as idlesched_worker_set_memory() was told */
 } idlesched_worker_row;
 

@@ -284,6 +284,8 @@ static void purge_locked(struct ids_group *self, uint64_t now_ns) {
   later_passes_made_locked(self, now_ns);
   ids_group_unlock(self);
 
+  if (self->ops->before_purge(self))
+    ids_heap_collect(); /* what the owner has freed just now */
   has_given_up |= ids_host_threads_give_up(now_ns, self->config.idle_release_ns) > 0;
   ids_point("pass.purge");
   ids_heap_purge();

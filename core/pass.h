@@ -36,8 +36,9 @@
  *   The thread that makes it claims itself, and then one worker after the other: claim,
  *   give up the heap without the lock, give back.  Between two of them it looks for a
  *   ticket of its own; if there is one it leaves the rest, and the purge that is owed, to
- *   the next holder.  Before the purge it gives up the heaps of the host's threads that
- *   have been parked for idle_release (host_thread.h).
+ *   the next holder.  Before the purge the owner of the group may free what it keeps, and
+ *   the heaps of the host's threads that have been parked for idle_release are given up
+ *   (host_thread.h).
  */
 #ifndef IDS_PASS_H
 #define IDS_PASS_H

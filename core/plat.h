@@ -32,6 +32,8 @@
 
 /* Monotonic time: changes of the wall clock do not move it. */
 uint64_t ids_now_ns(void);
+/* The same as of the clock's last tick, up to 10 ms ago, at a quarter of the cost. */
+uint64_t ids_tick_ns(void);
 /* For hosts and scripts: the core itself waits on conditions only. */
 void ids_sleep_until(uint64_t moment_ns);
 

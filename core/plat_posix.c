@@ -33,10 +33,18 @@ static void must(int status, const char *call, int line) {
 
 /* ------------------------------------------------------------------ clock */
 
-uint64_t ids_now_ns(void) {
+static uint64_t read_clock_ns(clockid_t clock) {
   struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
+  clock_gettime(clock, &now);
   return (uint64_t)now.tv_sec * IDS_S + (uint64_t)now.tv_nsec;
+}
+
+uint64_t ids_now_ns(void) {
+  return read_clock_ns(CLOCK_MONOTONIC);
+}
+
+uint64_t ids_tick_ns(void) {
+  return read_clock_ns(CLOCK_MONOTONIC_COARSE);
 }
 
 void ids_sleep_until(uint64_t moment_ns) {

@@ -19,16 +19,39 @@ void ids_pool_check(const struct idlesched_pool *self) {
   ids_assert(self != NULL && self->tag == POOL_TAG);
 }
 
-bool ids_pool_is_mine(const struct idlesched_pool *self) {
-  const struct ids_worker *worker = ids_worker_current();
-  return worker != NULL && worker->group == &self->group;
+struct ids_worker *ids_pool_own_worker(struct idlesched_pool *self) {
+  if (self->is_inline)
+    return ids_load_relaxed(&self->turn_thread) == ids_thread_number() ? self->group.workers[0]
+                                                                       : NULL;
+  struct ids_worker *worker = ids_worker_outermost();
+  return worker != NULL && worker->group == &self->group ? worker : NULL;
+}
+
+bool ids_pool_is_mine(struct idlesched_pool *self) {
+  return ids_pool_own_worker(self) != NULL;
+}
+
+unsigned ids_pool_workers_max(const struct idlesched_pool *self) {
+  return self->is_inline ? 0 : self->group.limit;
+}
+
+unsigned ids_pool_threads_left_locked(const struct idlesched_pool *self) {
+  return self->group.threads_count + self->group.predecessors_count + self->is_taken;
 }
 
 /* ------------------------------------------------- what a worker asks of us */
 
+/* Of a pool without workers no worker is to be told. */
 static uint64_t work_count(const struct ids_group *group) {
   const struct idlesched_pool *self = pool_of(group);
-  return self->is_paused ? 0 : self->queue.count;
+  return self->is_inline || self->is_paused ? 0 : self->queue.count;
+}
+
+void ids_pool_begin_locked(struct idlesched_pool *self, struct ids_cell cell,
+                           struct ids_worker *worker) {
+  if (cell.run == NULL)
+    ids_job_set_running_locked(cell.context, worker);
+  self->jobs_running_count++;
 }
 
 static enum ids_poll poll(struct ids_worker *worker) {
@@ -36,9 +59,8 @@ static enum ids_poll poll(struct ids_worker *worker) {
   struct ids_cell *cell = &worker->claimed;
   if (self->is_paused || !ids_queue_pop(&self->queue, cell))
     return worker->group->is_stopping ? IDS_POLL_STOP : IDS_POLL_WAIT;
-  if (cell->run == NULL)
-    ids_job_set_running_locked(cell->context, worker);
-  self->jobs_running_count++;
+  ids_pool_begin_locked(self, *cell, worker);
+  ids_pool_room_made_locked(self);
   return IDS_POLL_WORK;
 }
 
@@ -60,9 +82,8 @@ static void count_end_locked(struct idlesched_pool *self, uint64_t *ended_count)
 }
 
 /* A job that submits when one inside it is done is not about to poll. */
-void ids_pool_run_job_lock(struct idlesched_pool *self, struct idlesched_job *job,
-                           struct ids_worker *worker, bool is_inside) {
-  int status = job->run(job, worker);
+static void end_job_lock(struct idlesched_pool *self, struct idlesched_job *job, int status,
+                         struct ids_worker *worker, bool is_inside) {
   void (*done)(struct idlesched_job *) = job->done;
 
   ids_group_lock(&self->group);
@@ -78,18 +99,53 @@ void ids_pool_run_job_lock(struct idlesched_pool *self, struct idlesched_job *jo
   count_end_locked(self, status < 0 ? &self->failed_count : &self->done_count);
 }
 
+bool ids_pool_run_lock(struct idlesched_pool *self, struct ids_cell cell, struct ids_worker *worker,
+                       bool is_inside) {
+  struct idlesched_job *job = cell.run == NULL ? cell.context : NULL;
+  int status = 0;
+  if (job == NULL)
+    cell.run(cell.context);
+  else
+    status = job->run(job, worker);
+  if (is_inside && self->group.fork_generation != ids_fork_generation())
+    return false;
+  if (job != NULL) {
+    end_job_lock(self, job, status, worker, is_inside);
+  } else {
+    ids_group_lock(&self->group);
+    count_end_locked(self, &self->done_count);
+  }
+  return true;
+}
+
+/* The worker may be inside a job of another pool just now. */
+bool ids_pool_run_inside_locked(struct idlesched_pool *self, struct ids_cell cell,
+                                struct ids_worker *worker) {
+  struct ids_worker *innermost = ids_worker_current();
+  bool was_in_done = worker->is_in_done;
+  ids_pool_begin_locked(self, cell, worker);
+  self->jobs_inside_count++;
+  struct ids_wake wake = ids_group_grant_wanted_locked(&self->group);
+  ids_group_unlock(&self->group);
+  ids_wake_pass_on(wake);
+
+  ids_point("pool.inside");
+  ids_tls_set(IDS_TLS_WORKER, worker);
+  worker->is_in_done = false;
+  bool is_here = ids_pool_run_lock(self, cell, worker, true);
+  worker->is_in_done = was_in_done;
+  ids_tls_set(IDS_TLS_WORKER, innermost);
+  if (is_here)
+    self->jobs_inside_count--;
+  return is_here;
+}
+
 /* Its worker polls next.  One that retires does not, and gives the wake when it leaves. */
 static void work(struct ids_worker *worker) {
   struct idlesched_pool *self = pool_of(worker->group);
   struct ids_cell cell = worker->claimed;
   worker->claimed = (struct ids_cell){ 0 };
-  if (cell.run == NULL) {
-    ids_pool_run_job_lock(self, cell.context, worker, false);
-  } else {
-    cell.run(cell.context);
-    ids_group_lock(&self->group);
-    count_end_locked(self, &self->done_count);
-  }
+  (void)ids_pool_run_lock(self, cell, worker, false);
   ids_worker_set_finishing_locked(worker, true);
   ids_group_unlock(&self->group);
 }
@@ -116,13 +172,27 @@ static void stop(struct ids_worker *worker) {
   worker->data = NULL;
 }
 
-static void free_pool(struct ids_group *group) {
-  struct idlesched_pool *self = pool_of(group);
+bool ids_pool_tell_release(struct idlesched_pool *self) {
+  if (self->on_release == NULL)
+    return false;
+  self->on_release(self->hooks.context);
+  return true;
+}
+
+static bool before_purge(struct ids_group *group) {
+  return ids_pool_tell_release(pool_of(group));
+}
+
+void ids_pool_free(struct idlesched_pool *self) {
   ids_pools_leave(&self->entry);
   self->tag = 0;
   ids_queue_deinit(&self->queue);
-  ids_group_deinit(group);
+  ids_group_deinit(&self->group);
   ids_free(self);
+}
+
+static void orphaned(struct ids_group *group) {
+  ids_pool_free(pool_of(group));
 }
 
 static const struct ids_group_ops ops = {
@@ -133,7 +203,8 @@ static const struct ids_group_ops ops = {
   .has_state = has_state,
   .collect = collect,
   .stop = stop,
-  .orphaned = free_pool,
+  .before_purge = before_purge,
+  .orphaned = orphaned,
 };
 
 /* ------------------------------------------------------------------- life */
@@ -143,8 +214,16 @@ int ids_pool_create(struct idlesched_pool **out, const struct ids_pool_config *c
   struct idlesched_pool *self = ids_alloc(sizeof *self, "pool");
   if (self == NULL)
     return -ENOMEM;
-  *self =
-    (struct idlesched_pool){ .tag = POOL_TAG, .hooks = config->hooks, .dropped = config->dropped };
+  *self = (struct idlesched_pool){
+    .tag = POOL_TAG,
+    .hooks = config->hooks,
+    .dropped = config->dropped,
+    .on_release = config->on_release,
+    .is_inline = config->is_inline,
+    .queue_max = config->queue_max,
+    .queue_timeout_ns = config->queue_timeout_ns,
+  };
+  ids_line_init(&self->line);
   int status = ids_group_init(&self->group, &ops, &config->group);
   if (status != 0) {
     ids_free(self);
@@ -159,11 +238,12 @@ int ids_pool_create(struct idlesched_pool **out, const struct ids_pool_config *c
 void ids_pool_destroy(struct idlesched_pool *self) {
   ids_group_lock(&self->group);
   ids_assert(self->admission == IDS_POOL_CLOSED);
-  self->group.is_orphaned = !ids_group_is_deserted_locked(&self->group);
+  ids_pool_await_visit_locked(self);
+  self->group.is_orphaned = ids_pool_threads_left_locked(self) > 0;
   bool frees = !self->group.is_orphaned;
   ids_group_unlock(&self->group);
   if (frees) {
     ids_group_join_departed(&self->group);
-    free_pool(&self->group);
+    ids_pool_free(self);
   }
 }

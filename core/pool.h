@@ -29,14 +29,19 @@
  * Invariants, which the audit looks at besides those of the group
  *
  *   J1  submitted = queued + running + done + failed + cancelled jobs.
- *   J2  no more jobs run than workers are RUNNING, but for those inside others.
+ *   J2  no more jobs run than workers are RUNNING, or, inline, than have the turn; but for
+ *       those inside others.
  *   J3  what a close is dropping is not in the queue, and nothing else is queued then.
+ *   J5  inline, something is queued only while somebody has the turn.
+ *   J6  who waits in line waits for something: the queue is full, or, inline, somebody has the
+ *       turn.
  */
 #ifndef IDS_POOL_H
 #define IDS_POOL_H
 
 #include "idlesched.h"
 #include "job.h"
+#include "line.h"
 #include "pools.h"
 #include "queue.h"
 #include "worker.h"
@@ -50,7 +55,12 @@ struct idlesched_pool {
   struct ids_pools_entry entry; /*    among the pools of the process: pools.h */
   idlesched_worker_hooks hooks; /* C */
   void (*dropped)(void (*run)(void *context), void *context); /* C  may be NULL */
-  struct ids_queue queue;                                     /* L */
+  void (*on_release)(void *context);                          /* C  may be NULL */
+  bool is_inline;               /* C  without workers: pool_inline.c */
+  uint64_t queue_max;           /* C  most jobs in the queue; as good as infinite */
+  uint64_t queue_timeout_ns;    /* C  how long a submit waits for room */
+  struct ids_queue queue;       /* L */
+  struct ids_line line;         /* L  who waits for room in the queue, or, inline, for a turn */
   struct ids_queue dropping;    /* L  what a close has taken from it; counted as cancelled */
   uintptr_t closer;             /* L  number of the thread that closes */
   enum ids_admission admission; /* L */
@@ -61,6 +71,12 @@ struct idlesched_pool {
   uint64_t done_count;          /* L */
   uint64_t failed_count;        /* L */
   uint64_t cancelled_count;     /* L */
+  /* Inline.  T here: by who has the turn. */
+  bool is_taken;        /* L  the turn is, by somebody who runs jobs or hooks */
+  bool is_visited;      /* L  it is a release that has it */
+  bool owes_collect;    /* L  a release has missed it */
+  bool has_started;     /* T  its start hook was called, and no stop hook since */
+  uint64_t turn_thread; /* A  number of the thread that has it, or 0 */
 };
 
 /* A checked configuration, with every default filled in. */
@@ -68,6 +84,9 @@ struct ids_pool_config {
   struct ids_group_config group;
   idlesched_worker_hooks hooks;
   void (*dropped)(void (*run)(void *context), void *context);
+  void (*on_release)(void *context);
+  bool is_inline;
+  uint64_t queue_max, queue_timeout_ns;
 };
 
 int ids_pool_create(struct idlesched_pool **out, const struct ids_pool_config *config);
@@ -77,13 +96,31 @@ void ids_pool_destroy(struct idlesched_pool *self);
 struct idlesched_pool *ids_pool_of(struct ids_group *group);
 /* Aborts unless it is a pool that was not freed. */
 void ids_pool_check(const struct idlesched_pool *self);
-/* Whether the calling thread is one of the pool's workers. */
-bool ids_pool_is_mine(const struct idlesched_pool *self);
+/* Without the lock: memory is about to be given back.  Whether there is a host to be told. */
+bool ids_pool_tell_release(struct idlesched_pool *self);
+/* The worker of this pool that the calling thread is, or NULL. */
+struct ids_worker *ids_pool_own_worker(struct idlesched_pool *self);
+/* Whether it is one. */
+bool ids_pool_is_mine(struct idlesched_pool *self);
+/* How many may run jobs at a time. */
+unsigned ids_pool_workers_max(const struct idlesched_pool *self);
+/* Threads that are still to end, or in the middle of a turn. */
+unsigned ids_pool_threads_left_locked(const struct idlesched_pool *self);
+void ids_pool_free(struct idlesched_pool *self);
 
-/* Without the lock: run a job that is RUNNING, to the end of its done callback.  Returns with
- * the lock held, and the job is not touched any more. */
-void ids_pool_run_job_lock(struct idlesched_pool *self, struct idlesched_job *job,
-                           struct ids_worker *worker, bool is_inside);
+/* The job, which has left the queue, is to be run by this worker. */
+void ids_pool_begin_locked(struct idlesched_pool *self, struct ids_cell cell,
+                           struct ids_worker *worker);
+/* Then, without the lock: run it, to the end of its done callback.  Returns with the lock held,
+ * and the job is not touched any more. */
+bool ids_pool_run_lock(struct idlesched_pool *self, struct ids_cell cell, struct ids_worker *worker,
+                       bool is_inside);
+/* Both for a worker that is inside another job.  The lock is dropped meanwhile.  False: this is
+ * a child process that the job has forked, where there is no lock; so may be the other one,
+ * inside. */
+bool ids_pool_run_inside_locked(struct idlesched_pool *self, struct ids_cell cell,
+                                struct ids_worker *worker);
+
 /* No job is queued and none runs. */
 bool ids_pool_is_idle_locked(const struct idlesched_pool *self);
 /* Tell those who wait for that. */
@@ -108,6 +145,24 @@ int ids_pool_await_job(struct idlesched_pool *self, struct idlesched_job *job,
                        uint64_t deadline_ns);
 
 int ids_pool_submit(struct idlesched_pool *self, struct ids_cell cell);
+/* Into the queue, or nothing is kept.  The state that the cell's job had is put back unless it
+ * succeeds. */
+int ids_pool_push_locked(struct idlesched_pool *self, struct ids_cell cell);
+
+/* pool_room.c: the same with regard to the limit.  The lock is dropped meanwhile; for a worker
+ * of the pool, jobs may run meanwhile, and when one forks, there is no lock in the child. */
+#define IDS_POOL_FORKED 1
+int ids_pool_take_in_locked(struct idlesched_pool *self, struct ids_cell cell);
+/* Something has left the queue. */
+void ids_pool_room_made_locked(struct idlesched_pool *self);
+
+/* pool_inline.c. */
+int ids_pool_submit_inline(struct idlesched_pool *self, struct ids_cell cell);
+enum ids_inline_visit { IDS_INLINE_HAS_NOTHING, IDS_INLINE_COLLECTED, IDS_INLINE_MISSED };
+enum ids_inline_visit ids_pool_visit_inline(struct idlesched_pool *self, uint64_t deadline_ns);
+void ids_pool_stop_inline_locked(struct idlesched_pool *self);
+void ids_pool_await_visit_locked(struct idlesched_pool *self);
+
 int ids_pool_start_workers(struct idlesched_pool *self, unsigned workers_count);
 int ids_pool_resize(struct idlesched_pool *self, unsigned workers_max, unsigned workers_min);
 void ids_pool_pause(struct idlesched_pool *self);

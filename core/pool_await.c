@@ -16,34 +16,26 @@ static void stand_down_locked(struct ids_worker *worker) {
 }
 
 /* Run a queued job on a worker that is inside another one.  The lock is dropped meanwhile, and
- * the job not touched after its end. */
-static void run_inside_locked(struct idlesched_pool *self, struct idlesched_job *job,
-                              struct ids_worker *worker) {
+ * the job not touched after its end.  0, or IDS_POOL_FORKED. */
+static int run_inside_locked(struct idlesched_pool *self, struct idlesched_job *job,
+                             struct ids_worker *worker) {
   bool was_blocking = worker->is_blocking; /* the job below has said so; this one has not */
   if (was_blocking)
     ids_worker_block_end_locked(worker);
   ids_pool_unqueue_locked(self, job);
-  ids_job_set_running_locked(job, worker);
-  self->jobs_running_count++;
-  self->jobs_inside_count++;
-  ids_group_unlock(&self->group);
-
-  ids_point("pool.inside");
-  bool was_in_done = worker->is_in_done;
-  worker->is_in_done = false;
-  ids_pool_run_job_lock(self, job, worker, true);
-  worker->is_in_done = was_in_done;
-  self->jobs_inside_count--;
+  if (!ids_pool_run_inside_locked(self, (struct ids_cell){ .context = job }, worker))
+    return IDS_POOL_FORKED;
   if (was_blocking)
     ids_worker_block_begin_locked(worker);
+  return 0;
 }
 
 /* The job runs: meanwhile the pool may have another worker in the place of this one.  The lock
  * is dropped for that, so what was known of the job is looked at again. */
 static int block_for_locked(struct idlesched_pool *self, struct idlesched_job *job,
                             struct ids_worker *worker, uint64_t deadline_ns) {
-  bool was_blocking = worker->is_blocking;
-  if (!was_blocking)
+  bool begins = worker->state == IDS_WORKER_RUNNING && !worker->is_blocking;
+  if (begins)
     ids_worker_block_begin_locked(worker);
   bool is_queued = ids_pool_has_queued_locked(self, job);
   int status = 0;
@@ -51,11 +43,9 @@ static int block_for_locked(struct idlesched_pool *self, struct idlesched_job *j
     status = -EDEADLK;
   else if (!is_queued)
     status = ids_job_await_locked(job, worker, &self->group.lock, deadline_ns);
-  if (!was_blocking)
+  if (begins)
     ids_worker_block_end_locked(worker);
-  if (is_queued)
-    run_inside_locked(self, job, worker);
-  return status;
+  return is_queued ? run_inside_locked(self, job, worker) : status;
 }
 
 /* From a job of the pool, or its done callback. */
@@ -68,18 +58,19 @@ static int await_inside_locked(struct idlesched_pool *self, struct idlesched_job
     return -EDEADLK;
   if (only_looks || ids_job_has_ended(job))
     return ids_job_await_locked(job, worker, &self->group.lock, deadline_ns);
-  if (!ids_pool_has_queued_locked(self, job))
-    return block_for_locked(self, job, worker, deadline_ns);
-  run_inside_locked(self, job, worker);
-  return 0;
+  if (ids_pool_has_queued_locked(self, job))
+    return run_inside_locked(self, job, worker);
+  return block_for_locked(self, job, worker, deadline_ns);
 }
 
 int ids_pool_await_job(struct idlesched_pool *self, struct idlesched_job *job,
                        uint64_t deadline_ns) {
   ids_group_lock(&self->group);
-  int status = ids_pool_is_mine(self)
-                 ? await_inside_locked(self, job, ids_worker_current(), deadline_ns)
-                 : ids_job_await_locked(job, NULL, &self->group.lock, deadline_ns);
+  struct ids_worker *worker = ids_pool_own_worker(self);
+  int status = worker != NULL ? await_inside_locked(self, job, worker, deadline_ns)
+                              : ids_job_await_locked(job, NULL, &self->group.lock, deadline_ns);
+  if (status == IDS_POOL_FORKED)
+    return 0;
   ids_group_unlock(&self->group);
   return status;
 }

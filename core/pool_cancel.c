@@ -22,6 +22,7 @@ bool ids_pool_has_queued_locked(const struct idlesched_pool *self,
 void ids_pool_unqueue_locked(struct idlesched_pool *self, struct idlesched_job *job) {
   remove_from(&self->queue, job);
   ids_group_work_fell_locked(&self->group);
+  ids_pool_room_made_locked(self);
 }
 
 void ids_pool_drop_locked(struct idlesched_pool *self, struct idlesched_job *job, int status,

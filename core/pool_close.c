@@ -61,14 +61,9 @@ static int await_closed_locked(struct idlesched_pool *self, uint64_t deadline_ns
   return self->admission == IDS_POOL_CLOSED ? 0 : -ETIMEDOUT;
 }
 
-/* Threads that are still to end. */
-static unsigned threads_left_locked(const struct idlesched_pool *self) {
-  return self->group.threads_count + self->group.predecessors_count;
-}
-
 /* Those that run a job are not waited for: their time was up before. */
 static void await_leaving_locked(struct idlesched_pool *self, uint64_t deadline_ns) {
-  while (threads_left_locked(self) + self->jobs_inside_count > self->jobs_running_count &&
+  while (ids_pool_threads_left_locked(self) + self->jobs_inside_count > self->jobs_running_count &&
          ids_now_ns() < deadline_ns)
     ids_group_wait_locked(&self->group, deadline_ns);
 }
@@ -77,6 +72,9 @@ static void close_locked(struct idlesched_pool *self, enum idlesched_close_mode 
                          uint64_t deadline_ns, idlesched_close_report *out) {
   self->admission = IDS_POOL_CLOSING;
   self->closer = ids_thread_number();
+  ids_line_serve_all_locked(&self->line, -ESHUTDOWN);
+  if (self->is_inline)
+    ids_cond_broadcast(&self->group.changed); /* a submit may wait for its job's moment */
   ids_group_await_launch_locked(&self->group);
   /* Paused, and nobody can be had to run what is queued: it is dropped. */
   if (mode == IDLESCHED_CLOSE_DRAIN && ids_pool_resume_locked(self) == 0)
@@ -88,7 +86,8 @@ static void close_locked(struct idlesched_pool *self, enum idlesched_close_mode 
   ids_group_stop_locked(&self->group);
   uint64_t leaving_ns = ids_after_ns(ids_now_ns(), LEAVING_NS);
   await_leaving_locked(self, ids_later_ns(deadline_ns, leaving_ns));
-  out->left_behind_count = threads_left_locked(self);
+  ids_pool_stop_inline_locked(self);
+  out->left_behind_count = ids_pool_threads_left_locked(self);
   self->admission = IDS_POOL_CLOSED;
   ids_cond_broadcast(&self->group.changed);
 }
@@ -107,7 +106,7 @@ int ids_pool_close(struct idlesched_pool *self, enum idlesched_close_mode mode,
     status = -EDEADLK; /* from a callback of that close */
   } else {
     status = await_closed_locked(self, deadline_ns);
-    out->left_behind_count = threads_left_locked(self);
+    out->left_behind_count = ids_pool_threads_left_locked(self);
     if (out->left_behind_count > 0)
       status = -ETIMEDOUT;
   }

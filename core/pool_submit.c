@@ -15,10 +15,8 @@ static int enqueue_locked(struct idlesched_pool *self, struct ids_cell cell,
   return status;
 }
 
-/* The state that the cell's job had is put back unless the submit succeeds. */
-static int push_locked(struct idlesched_pool *self, struct ids_cell cell) {
+int ids_pool_push_locked(struct idlesched_pool *self, struct ids_cell cell) {
   ids_assert(ids_mutex_is_mine(&self->group.lock));
-  ids_group_await_launch_locked(&self->group);
   if (self->admission != IDS_POOL_OPEN)
     return -ESHUTDOWN;
   struct idlesched_job *job = cell.run == NULL ? cell.context : NULL;
@@ -37,10 +35,12 @@ static int push_locked(struct idlesched_pool *self, struct ids_cell cell) {
 }
 
 /* No thread is there to run it, and the system refuses one: it is the only job,
- * as nobody else could queue any since. */
+ * as nobody else could queue any since.  Nor does anybody wait for room: for that the queue
+ * was full, and so some worker had a thread, and has it still. */
 static void take_back_locked(struct idlesched_pool *self) {
   struct ids_cell cell;
   ids_assert_equal(self->queue.count, 1);
+  ids_assert(ids_line_is_empty(&self->line));
   ids_queue_pop(&self->queue, &cell);
   if (cell.run == NULL)
     ids_job_take_back_locked(cell.context);
@@ -50,18 +50,22 @@ static void take_back_locked(struct idlesched_pool *self) {
 /* A worker that submits when its own job has ended is about to poll, and takes it; unless it
  * retires first. */
 static void note_own_submit_locked(struct idlesched_pool *self) {
-  struct ids_worker *worker = ids_worker_current();
-  if (ids_pool_is_mine(self) && worker->is_in_done && !worker->is_retiring &&
-      !worker->is_blocking && !self->group.config.is_dedicated)
+  struct ids_worker *worker = ids_pool_own_worker(self);
+  if (worker != NULL && worker->is_in_done && !worker->is_retiring && !worker->is_blocking &&
+      !self->group.config.is_dedicated)
     ids_worker_set_finishing_locked(worker, true);
 }
 
 int ids_pool_submit(struct idlesched_pool *self, struct ids_cell cell) {
   struct ids_group *group = &self->group;
   struct ids_wake wake = { .worker = NULL };
+  if (self->is_inline)
+    return ids_pool_submit_inline(self, cell);
 
   ids_group_lock(group);
-  int status = push_locked(self, cell);
+  int status = ids_pool_take_in_locked(self, cell);
+  if (status == IDS_POOL_FORKED)
+    return 0;
   if (status == 0) {
     note_own_submit_locked(self);
     wake = ids_group_grant_wanted_locked(group);
@@ -91,7 +95,7 @@ int ids_pool_start_workers(struct idlesched_pool *self, unsigned workers_count) 
   unsigned missing_count = (unsigned)ids_less(ids_smaller(workers_count, group->limit),
                                               group->threads_count);
   int status = 0;
-  if (self->admission == IDS_POOL_OPEN)
+  if (self->admission == IDS_POOL_OPEN && !self->is_inline)
     status = ids_group_start_locked(group, missing_count);
   if (self->admission != IDS_POOL_OPEN) /* before, or since */
     status = -ESHUTDOWN;

@@ -57,29 +57,47 @@ static void purge_all(idlesched_release_report *out) {
 
 /* In a child process the worker that forked is a thread like any other. */
 static struct ids_worker *calling_worker(void) {
-  struct ids_worker *worker = ids_worker_current();
+  struct ids_worker *worker = ids_worker_outermost();
   bool is_here = worker != NULL && worker->group->fork_generation == ids_fork_generation();
   return is_here ? worker : NULL;
+}
+
+/* Here, as it has no thread of its own.  From a job nobody waits for it, as two could for each
+ * other. */
+static void visit_inline(struct ids_visit *visit, struct idlesched_pool *pool) {
+  uint64_t deadline_ns = visit->caller == NULL ? visit->deadline_ns : 0;
+  enum ids_inline_visit outcome = ids_pool_visit_inline(pool, deadline_ns);
+  visit->asked_count += outcome != IDS_INLINE_HAS_NOTHING;
+  visit->missed_running_count += outcome == IDS_INLINE_MISSED;
 }
 
 static void visit(struct ids_pools_walk *walk, uint64_t deadline_ns,
                   idlesched_release_report *out) {
   struct ids_visit visit = { .deadline_ns = deadline_ns, .caller = calling_worker() };
   struct ids_pools_entry *entry = NULL;
+  bool has_hosts = false;
 
   ids_pools_lock();
   visit.number = walk->round = ids_pools_begin_round_locked();
   ids_visit_begin(&visit);
   while ((entry = ids_pools_next_locked(walk, entry)) != NULL) {
     ids_visit_ask(&visit, &entry->pool->group);
+    has_hosts |= entry->pool->on_release != NULL;
     out->pools_count++;
   }
   ids_pools_unlock();
 
+  /* First: what hosts free may lie in heaps that are given up next. */
+  while (has_hosts && (entry = ids_pools_next(walk, entry)) != NULL)
+    ids_pool_tell_release(entry->pool);
+
   while ((entry = ids_pools_next(walk, entry)) != NULL)
     ids_visit_parked(&visit, &entry->pool->group);
-  while ((entry = ids_pools_next(walk, entry)) != NULL)
+  while ((entry = ids_pools_next(walk, entry)) != NULL) {
     ids_visit_await(&visit, &entry->pool->group);
+    if (entry->pool->is_inline)
+      visit_inline(&visit, entry->pool);
+  }
 
   ids_visit_end(&visit);
   out->missed_running_count = visit.missed_running_count;

@@ -13,7 +13,7 @@ void ids_stats_read(struct idlesched_pool *pool, idlesched_pool_stats *out) {
   const unsigned *in_state = group->in_state_count;
   const struct ids_group_counters *counters = &group->counters;
   *out = (idlesched_pool_stats){
-    .workers_max = group->limit,
+    .workers_max = ids_pool_workers_max(pool),
     .threads = group->threads_count,
     .active = group->active_count,
     .tickets = group->tickets_count,
@@ -65,12 +65,15 @@ unsigned ids_workers_read(struct idlesched_pool *pool, idlesched_worker_row *row
                           unsigned rows_max) {
   struct ids_group *group = &pool->group;
   ids_group_lock(group);
+  uint64_t now_ns = ids_now_ns();
   for (unsigned i = 0; i < rows_max && i < group->slots_count; i++) {
     const struct ids_worker *worker = group->workers[i];
+    uint64_t began_at_ns = ids_load_relaxed(&worker->began_at_ns);
     rows[i] = (idlesched_worker_row){
       .index = i,
       .state = public_state(worker->state),
       .has_released = worker->is_released,
+      .running_ns = began_at_ns == 0 ? 0 : ids_less(now_ns, began_at_ns),
       .live_bytes = ids_load_relaxed(&worker->live_bytes),
       .dead_bytes = ids_load_relaxed(&worker->dead_bytes),
     };

@@ -12,6 +12,13 @@ struct ids_worker *ids_worker_current(void) {
   return ids_tls_get(IDS_TLS_WORKER);
 }
 
+struct ids_worker *ids_worker_outermost(void) {
+  struct ids_worker *worker = ids_worker_current();
+  while (worker != NULL && worker->outer != NULL)
+    worker = worker->outer;
+  return worker;
+}
+
 void ids_worker_set_memory(struct ids_worker *self, uint64_t live_bytes, uint64_t dead_bytes) {
   uint64_t before_bytes = ids_load_relaxed(&self->dead_bytes);
   ids_store_relaxed(&self->live_bytes, live_bytes);
@@ -50,7 +57,9 @@ static enum ids_poll run_locked(struct ids_worker *self) {
     ids_wake_pass_on(next);
     next.worker = NULL;
     ids_point("worker.work");
+    ids_store_relaxed(&self->began_at_ns, ids_tick_ns());
     group->ops->work(self);
+    ids_store_relaxed(&self->began_at_ns, 0);
     ids_host_thread_check_may_allocate(); /* a job that parked has come back */
     ids_group_lock(group);
     ids_worker_set_finishing_locked(self, false);

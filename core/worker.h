@@ -46,8 +46,10 @@ int ids_wake_deliver(struct ids_wake wake);
  * refusal is no loss, as who has a thread polls again, or gets the ticket. */
 void ids_wake_pass_on(struct ids_wake wake);
 
-/* The worker whose thread calls, or NULL. */
+/* The worker whose thread calls, or NULL; where it is several, that of the innermost job. */
 struct ids_worker *ids_worker_current(void);
+/* That of the outermost: the only one that may have a thread of its own. */
+struct ids_worker *ids_worker_outermost(void);
 
 /* What the host keeps for it, as it says.  On the worker's own thread. */
 void ids_worker_set_memory(struct ids_worker *self, uint64_t live_bytes, uint64_t dead_bytes);

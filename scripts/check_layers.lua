@@ -16,7 +16,7 @@ local layers = {
   { "base" },
   { "status", "list", "failure", "cell" },
   { "plat" },
-  { "fork" },
+  { "fork", "line" },
   { "counter" },
   { "heap" },
   { "memory" },

@@ -204,6 +204,10 @@ uint64_t ids_now_ns(void) {
   return sim.now_ns;
 }
 
+uint64_t ids_tick_ns(void) {
+  return sim.now_ns;
+}
+
 void ids_sleep_until(uint64_t moment_ns) {
   sim_must_be_active("ids_sleep_until");
   sim_check_owner("sleeps");

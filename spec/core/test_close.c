@@ -165,6 +165,17 @@ SPEC(only_running_jobs_are_left_behind,
   /* A second close tells what is left now. */
   CHECK_EQ_INT(idlesched_pool_close(pool, CANCEL, IDLESCHED_MS, &report), -ETIMEDOUT);
   CHECK_EQ_INT(report.left_behind_count, 1);
+  idlesched_worker_row rows[4];
+  CHECK_EQ_INT(idlesched_pool_workers_read(pool, rows, 4), 4);
+  unsigned behind_count = 0;
+  for (unsigned i = 0; i < 4; i++) {
+    behind_count += rows[i].state != IDLESCHED_WORKER_ABSENT;
+    if (rows[i].state == IDLESCHED_WORKER_RUNNING) /* for longer than the close took */
+      CHECK_GE_U64(rows[i].running_ns, 300 * IDLESCHED_MS);
+    else
+      CHECK_EQ_U64(rows[i].running_ns, 0);
+  }
+  CHECK_EQ_INT(behind_count, 1);
   door_open(&door);
   WAIT_UNTIL(stats_of(pool).threads == 0, SOON_MS);
   destroy(pool);

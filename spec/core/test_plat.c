@@ -29,6 +29,16 @@ SPEC(the_clock_is_the_monotonic_one,
   }
 }
 
+SPEC(ticks_are_of_the_same_clock, "G6 the cheap clock is the same one, some ms behind") {
+  for (unsigned i = 0; i < 1000; i++) {
+    uint64_t before_ns = ids_tick_ns();
+    CHECK_LE_U64(before_ns, ids_now_ns());
+    CHECK_LE_U64(before_ns, ids_tick_ns());
+  }
+  uint64_t now_ns = ids_now_ns();
+  WAIT_UNTIL(ids_tick_ns() >= now_ns, 5000);
+}
+
 /* On another clock the deadline would lie decades away, or in the past: then these would
  * be thousands of waits. */
 SPEC(waits_are_on_the_monotonic_clock, "G6 a wait ends at its moment of the monotonic clock") {

@@ -77,7 +77,7 @@ static void check_refused(idlesched_pool_config config) {
 
 SPEC(what_is_out_of_range_is_refused, "public: a field out of its range is refused") {
   check_refused((idlesched_pool_config){ .workers_max = 4097 });
-  check_refused((idlesched_pool_config){ .workers_max = (unsigned)-1 });
+  check_refused((idlesched_pool_config){ .workers_max = IDLESCHED_NO_WORKERS - 1 });
   check_refused((idlesched_pool_config){ .stack_size = 1 });
   check_refused((idlesched_pool_config){ .stack_size = 64 * 1024 - 1 });
   idlesched_pool_destroy(POOL(.workers_max = 4096, .stack_size = 64 * 1024));

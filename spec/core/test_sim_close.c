@@ -236,6 +236,21 @@ struct limit {
   bool is_freed_at_once; /* by the threads that are left behind */
 };
 
+/* Who is left behind, and since when it runs the job that keeps it, in steps of 500 ms. */
+static void check_left_behind(uint64_t begun_ns, unsigned left_count) {
+  idlesched_worker_row rows[2];
+  unsigned count = 0;
+  uint64_t now_ns = ids_now_ns();
+  idlesched_pool_workers_read(shared, rows, 2);
+  for (unsigned i = 0; i < 2; i++) {
+    bool is_left = rows[i].state != IDLESCHED_WORKER_ABSENT;
+    SIM_CHECK_EQUAL(rows[i].state, is_left ? IDLESCHED_WORKER_RUNNING : IDLESCHED_WORKER_ABSENT);
+    SIM_CHECK_EQUAL(rows[i].running_ns, is_left ? (now_ns + 1 - begun_ns) % (500 * IDS_MS) : 0);
+    count += is_left;
+  }
+  SIM_CHECK_EQUAL(count, left_count);
+}
+
 /* Two workers, and five jobs of 500 ms. */
 static void close_within(void *context) {
   const struct limit *limit = context;
@@ -257,6 +272,7 @@ static void close_within(void *context) {
   SIM_CHECK_EQUAL(idlesched_pool_close(shared, limit->mode, IDLESCHED_NEVER, &report), status);
   SIM_CHECK_EQUAL(ids_now_ns(), begun_ns + limit->returns_after_ns);
   SIM_CHECK_EQUAL(report.left_behind_count, limit->left_count);
+  check_left_behind(begun_ns, limit->left_count);
   if (limit->is_freed_at_once) {
     sim_pool_unwatch(shared);
     idlesched_pool_destroy(shared);
@@ -271,7 +287,7 @@ static void close_within(void *context) {
 
 SPEC(close_in_time,
      "G3 G4 C3 a close returns at its limit to the nanosecond, or when the last job has ended, and "
-     "reports what it dropped and left; left-behind threads end their jobs and free the pool") {
+     "reports what it dropped and left, and for how long that runs; left-behind threads end their jobs and free the pool") {
   static const struct limit limits[] = {
     { IDLESCHED_CLOSE_DRAIN, 100 * IDS_MS, 100 * IDS_MS, 3, 2, false },
     { IDLESCHED_CLOSE_DRAIN, 100 * IDS_MS, 100 * IDS_MS, 3, 2, true },
