@@ -64,6 +64,8 @@ static enum idlesched_worker_state public_state(enum ids_worker_state state) {
 unsigned ids_workers_read(struct idlesched_pool *pool, idlesched_worker_row *rows,
                           unsigned rows_max) {
   struct ids_group *group = &pool->group;
+  if (pool->is_inline) /* what it has for its jobs is no worker */
+    return 0;
   ids_group_lock(group);
   uint64_t now_ns = ids_now_ns();
   for (unsigned i = 0; i < rows_max && i < group->slots_count; i++) {

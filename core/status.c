@@ -12,6 +12,7 @@ static const struct {
   { -EALREADY, "it is under way already: the job, or the watch; or, for a cancel, no more" },
   { -EBADMSG, "the file is not one of the kernel's pressure stall information" },
   { -EBUSY, "the job runs, and has been asked to stop" },
+  { -ENOBUFS, "the queue is full" },
   { -ECANCELED, "the job, or its token, was cancelled before it ran" },
   { -EDEADLK, "called from a job of the same pool, which would wait for itself" },
   { -EINVAL, "an argument is out of its range, or the job was never submitted" },

@@ -43,7 +43,7 @@ void check_stats_add_up(idlesched_pool *pool) {
   idlesched_pool_stats now = stats_of(pool);
   CHECK_EQ_INT(now.active, now.running + now.tickets);
   CHECK_EQ_INT(now.threads, now.starting + now.running + now.parked + now.releasing + now.exiting);
-  CHECK_LE_INT(now.threads, now.workers_max);
+  CHECK_LE_INT(now.threads, pool->group.slots_count);
   CHECK_EQ_U64(now.jobs_submitted, now.jobs_queued + now.jobs_running + now.jobs_done +
                                      now.jobs_failed + now.jobs_cancelled);
 }

@@ -491,7 +491,7 @@ static struct {
 static void innermost(void *context) {
   (void)context;
   idlesched_worker *self = idlesched_worker_current();
-  CHECK_EQ_PTR(self, &mixed.second->group.workers[0]);
+  CHECK_EQ_PTR(self, mixed.second->group.workers[0]);
   CHECK_EQ_INT(idlesched_pool_wait(mixed.with_workers, 0), -EDEADLK);
   CHECK_EQ_INT(idlesched_pool_wait(mixed.first, 0), -EDEADLK);
   CHECK_EQ_INT(idlesched_pool_wait(mixed.second, 0), -EDEADLK);
@@ -510,14 +510,14 @@ static void in_the_middle(void *context) {
   (void)context;
   CHECK_EQ_INT(idlesched_pool_submit(mixed.second, innermost, NULL), 0);
   CHECK_EQ_INT(mixed.inner_count, 1);
-  CHECK_EQ_PTR(idlesched_worker_current(), &mixed.first->group.workers[0]);
+  CHECK_EQ_PTR(idlesched_worker_current(), mixed.first->group.workers[0]);
 }
 
 static void outermost(void *context) {
   (void)context;
   CHECK_EQ_INT(idlesched_pool_submit(mixed.first, in_the_middle, NULL), 0);
   CHECK_EQ_INT(mixed.count, 3); /* the other one is still queued */
-  CHECK_EQ_PTR(idlesched_worker_current(), &mixed.with_workers->group.workers[0]);
+  CHECK_EQ_PTR(idlesched_worker_current(), mixed.with_workers->group.workers[0]);
 }
 
 SPEC(inside_jobs_of_other_pools,

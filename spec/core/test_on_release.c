@@ -55,7 +55,7 @@ SPEC(a_pass_empties_the_hosts_caches,
   run_one_job(pool);
   WAIT_UNTIL(stats_of(pool).passes == 1, SOON_MS);
   CHECK_GE_INT(caches.calls_count, 1);
-  CHECK_EQ_PTR(caches.teller, &pool->group.workers[0]);
+  CHECK_EQ_PTR(caches.teller, pool->group.workers[0]);
   CHECK_EQ_PTR(caches.block, NULL);
   WAIT_UNTIL(caches.calls_count >= 2, SOON_MS); /* the later pass */
   idlesched_pool_destroy(pool);
@@ -75,6 +75,6 @@ SPEC(a_release_in_a_job_empties_them_as_well,
   CHECK_EQ_INT(idlesched_pool_wait(pool, IDLESCHED_NEVER), 0);
   CHECK_EQ_INT(status, 0);
   CHECK_EQ_INT(caches.calls_count, 1);
-  CHECK_EQ_PTR(caches.teller, &pool->group.workers[0]);
+  CHECK_EQ_PTR(caches.teller, pool->group.workers[0]);
   idlesched_pool_destroy(pool);
 }
