@@ -207,6 +207,7 @@ describe("waiting inside a job", function()
       return n * job:result()
     end
     assert.are.equal(3628800, pool:submit(factorial, 10, factorial):result(30))
+    assert.is_true(pool:wait(30))
     assert.are.equal(10, pool:stats().jobs.done)
     assert.is_true(pool:audit())
   end)

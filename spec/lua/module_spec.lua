@@ -77,6 +77,8 @@ local function new_cgroup_of_one_cpu()
   return nil, "the cpu controller is not handed down in " .. own
 end
 
+local function nothing() end
+
 describe("module", function()
   describe("types file", function()
     it("names exactly the functions and fields that the module has", function()
@@ -109,11 +111,33 @@ describe("module", function()
     end)
 
     it("names exactly the options of a pool", function()
-      local values =
-        { name = "x", workers = 1, idle_release = 1, idle_exit = 1, dedicated = false }
+      local values = {
+        name = "x",
+        workers = 1,
+        min_workers = 1,
+        max_blocking = 1,
+        idle_release = 1,
+        idle_exit = 1,
+        dedicated = false,
+        queue_limit = 1,
+        queue_timeout = 1,
+        stack_size = 1 << 20,
+        on_start = nothing,
+        on_stop = nothing,
+        on_release = nothing,
+      }
       assert.are.same(fields_in_types("idlesched.PoolOptions"), names_of(values))
       local pool <close> = idlesched.pool(values)
       assert.is_truthy(pool)
+    end)
+
+    it("names exactly the options of a job, and the methods of a token", function()
+      local token = idlesched.token()
+      local values = { priority = 1, delay = 0.001, expire = 60, token = token }
+      assert.are.same(fields_in_types("idlesched.JobOptions"), names_of(values))
+      assert.are.same(names_in_types("\nfunction Token:([%w_]+)%("), methods_of(token))
+      local pool <close> = idlesched.pool({ workers = 1 })
+      assert.is_truthy(pool:submit_with(values, nothing):wait(30))
     end)
   end)
 

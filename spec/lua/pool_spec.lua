@@ -68,7 +68,8 @@ describe("pool", function()
           idlesched.pool({ [wrong] = 1 })
         end)
       end
-      local known = "name, workers, idle_release, idle_exit, dedicated"
+      local known = "name, workers, min_workers, idle_release, idle_exit, dedicated, max_blocking, "
+        .. "queue_limit, queue_timeout, stack_size, on_start, on_stop, on_release"
       check_misuse("unknown option 'foo'; known are " .. known, function()
         idlesched.pool({ foo = 1 })
       end)
@@ -83,15 +84,16 @@ describe("pool", function()
           idlesched.pool({ [name] = value })
         end)
       end
-      local count = "a whole number from 1 to 1024"
-      check("workers", 0, count, "0")
+      local count = "a whole number from 0 to 1024"
       check("workers", -1, count, "-1")
       check("workers", 1025, count, "1025")
       check("workers", 1.5, count, "1.5")
       check("workers", "2", count, "'2'")
       check("workers", true, count, "true")
+      check("max_blocking", -1, count, "-1")
+      check("min_workers", 1025, count, "1025")
       local seconds = "seconds (0 or more) or false"
-      for _, name in ipairs({ "idle_release", "idle_exit" }) do
+      for _, name in ipairs({ "idle_release", "idle_exit", "queue_timeout" }) do
         check(name, -0.5, seconds, "-0.5")
         check(name, 0 / 0, seconds, tostring(0 / 0))
         check(name, "1", seconds, "'1'")
