@@ -12,7 +12,6 @@ static void remove_from(struct ids_queue *queue, struct idlesched_job *job) {
   ids_assert(is_queued(job));
   ids_queue_remove(queue, job->priority,
                    (struct ids_queue_place){ .segment = job->segment_, .index = job->cell_ });
-  job->segment_ = NULL;
 }
 
 bool ids_pool_has_queued_locked(const struct idlesched_pool *self,
