@@ -149,6 +149,30 @@ SPEC(jobs_that_do_not_add_up, "N5 the audit of a pool names jobs that do not add
   idlesched_pool_destroy(pool);
 }
 
+SPEC(who_waits_for_nothing,
+     "N5 the audit of a pool names jobs that nobody runs, and threads in line for what is free") {
+  idlesched_audit audit;
+  struct ids_list place;
+  idlesched_pool *pools[] = { POOL(.workers_max = IDLESCHED_NO_WORKERS),
+                              POOL(.workers_max = 1, .queue_max = 1) };
+  pools[0]->queue.count = pools[0]->submitted_count = 1;
+  CHECK_EQ_INT(idlesched_pool_audit(pools[0], &audit), 1);
+  CHECK_CONTAINS(audit.findings[0].rule, "J5 inline");
+  pools[0]->is_taken = true;
+  CHECK_EQ_INT(idlesched_pool_audit(pools[0], &audit), 0);
+  pools[0]->is_taken = false;
+  pools[0]->queue.count = pools[0]->submitted_count = 0;
+  for (unsigned i = 0; i < 2; i++) {
+    ids_list_init(&place);
+    ids_list_push_back(&pools[i]->line.places, &place);
+    CHECK_EQ_INT(idlesched_pool_audit(pools[i], &audit), 1);
+    CHECK_CONTAINS(audit.findings[0].rule, "J6 nobody waits");
+    ids_list_leave(&place);
+    CHECK_EQ_INT(idlesched_pool_audit(pools[i], &audit), 0);
+    idlesched_pool_destroy(pools[i]);
+  }
+}
+
 SPEC(more_findings_than_there_is_room_for,
      "N5 an audit counts more findings than it has room for") {
   idlesched_audit audit;

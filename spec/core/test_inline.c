@@ -4,6 +4,7 @@
  * time.  (Every order of two threads that do, and of one that closes: test_sim_inline.c.)
  */
 #include <errno.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -539,6 +540,7 @@ static pid_t forked;
 
 static void fork_here(void *context) {
   (void)context;
+  fflush(NULL);
   forked = fork();
 }
 
@@ -554,6 +556,7 @@ static void fork_inside(void *context) {
 static int fork_and_be_awaited(idlesched_job *job, idlesched_worker *worker) {
   (void)job;
   (void)worker;
+  fflush(NULL);
   forked = fork();
   return 0;
 }
@@ -564,6 +567,15 @@ static int wait_for_a_fork(idlesched_job *job, idlesched_worker *worker) {
   CHECK_EQ_INT(idlesched_pool_submit_job(job->pool_, &child), 0);
   CHECK_EQ_INT(idlesched_job_wait(&child, IDLESCHED_NEVER), 0);
   return 0;
+}
+
+/* Counters of what was reached are written at exit; and leaks are looked for, where only a
+ * thread of the parent's may know of something. */
+static void leave_child(bool is_well) {
+#ifdef __SANITIZE_ADDRESS__
+  _exit(is_well ? 0 : 1);
+#endif
+  exit(is_well ? 0 : 1);
 }
 
 /* The child is out of all jobs: the pool is closed there, and a new one works. */
@@ -580,7 +592,7 @@ static void live_as_child(idlesched_pool *inherited) {
                  idlesched_pool_submit(pool, count_up, &count) == 0 && count == 1;
   idlesched_pool_destroy(inherited);
   idlesched_pool_destroy(pool);
-  _exit(is_well ? 0 : 1);
+  leave_child(is_well);
 }
 
 static void check_parent(void) {
@@ -607,5 +619,26 @@ SPEC(a_job_that_forks,
     live_as_child(pool);
   check_parent();
   CHECK_EQ_INT(mixed.count, 3);
+  destroy(pool);
+}
+
+/* On a worker: as far as the outermost job, which has to end the child. */
+static void fork_for_room(void *context) {
+  idlesched_pool *pool = context;
+  CHECK_EQ_INT(idlesched_pool_submit(pool, fork_here, NULL), 0);
+  CHECK_EQ_INT(idlesched_pool_submit(pool, count_up, &mixed.count), 0);
+  if (forked == 0)
+    leave_child(pool->jobs_inside_count == 1 && /* as the fork found it */
+                idlesched_pool_submit(pool, count_up, &mixed.count) == -ESHUTDOWN);
+}
+
+SPEC(a_job_inside_another_that_forks,
+     "G5 G11 a child of a job that was run to make room returns to the job that submitted") {
+  idlesched_pool *pool = POOL(.workers_max = 1, .queue_max = 1,
+                              .queue_timeout_ns = IDLESCHED_NEVER);
+  CHECK_EQ_INT(idlesched_pool_submit(pool, fork_for_room, pool), 0);
+  CHECK_EQ_INT(idlesched_pool_wait(pool, IDLESCHED_NEVER), 0);
+  check_parent();
+  CHECK_EQ_INT(mixed.count, 1);
   destroy(pool);
 }

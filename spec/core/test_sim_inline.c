@@ -234,6 +234,32 @@ SPEC(inline_refusals, "G13 G4 whatever is refused, no job is stranded") {
   sim_spec_faults(&plan);
 }
 
+static void closed_beside_a_release(void *context) {
+  struct sim_client releaser;
+  idlesched_close_report report;
+  open_shared(0);
+  sim_jobs_tell(NULL, NULL);
+  sim_must_submit(shared, 0);
+  sim_client_start(&releaser, release_now, context);
+  uint64_t begun_ns = ids_now_ns();
+  SIM_CHECK_EQUAL(idlesched_pool_close(shared, IDLESCHED_CLOSE_DRAIN, IDS_S, &report), 0);
+  SIM_CHECK_EQUAL(report.left_behind_count, 0);
+  SIM_CHECK_EQUAL(ids_now_ns(), begun_ns);
+  sim_client_join(&releaser);
+  finish();
+}
+
+SPEC(a_close_beside_a_release,
+     "G13 G3 a close beside a release that collects, or waits for the stop hook, leaves nobody "
+     "behind, and takes no time that those do not") {
+  uint64_t timeout_ns = IDLESCHED_NEVER;
+  struct sim_plan plan = { .name = "inline, close and release",
+                           .scenario = closed_beside_a_release,
+                           .context = &timeout_ns,
+                           .bound = 2 };
+  sim_spec_exhaust(&plan);
+}
+
 /* ------------------------------------------------------------- destroyed early */
 
 static void submit_long(void *context) {
