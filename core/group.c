@@ -181,6 +181,7 @@ struct ids_wake ids_worker_grant_locked(struct ids_worker *self) {
   ids_assert(ids_worker_is_wakeable_locked(self));
 
   struct ids_wake wake = { .worker = self, .from = self->state };
+  bool was_leaving = ids_worker_is_leaving_locked(self);
   self->has_ticket = true;
   self->given_count++;
   group->tickets_count++;
@@ -191,6 +192,7 @@ struct ids_wake ids_worker_grant_locked(struct ids_worker *self) {
     ids_worker_set_state_locked(self, IDS_WORKER_STARTING);
   } else {
     refresh_wakeable(self);
+    count_leaving_locked(self, was_leaving);
   }
   return wake;
 }

@@ -255,7 +255,7 @@ struct ids_group {
   struct ids_worker_block *blocks;             /* L  that they lie in */
   unsigned workers_min;                        /* L  threads that stay beyond idle_exit */
   unsigned blocking_count;                     /* L  workers that are is_blocking */
-  unsigned leaving_count;                      /* L  workers that retire or are EXITING */
+  unsigned leaving_count;                      /* L  workers that are leaving */
   bool is_shrinking;                           /* L  more threads than there is room for retire */
   struct ids_mutex lock;                       /*    */
   struct ids_cond changed;                     /* L  broadcast: whatever others may wait for */
@@ -344,9 +344,9 @@ static inline bool ids_worker_has_slow_ticket_locked(const struct ids_worker *se
   return self->has_ticket &&
          (self->state == IDS_WORKER_RELEASING || self->state == IDS_WORKER_EXITING);
 }
-/* It takes no further job, unless a ticket comes. */
+/* It retires or is EXITING, and its place will have no thread, unless a ticket comes. */
 static inline bool ids_worker_is_leaving_locked(const struct ids_worker *self) {
-  return self->state == IDS_WORKER_EXITING || self->is_retiring;
+  return (self->state == IDS_WORKER_EXITING || self->is_retiring) && !self->has_ticket;
 }
 /* Give a ticket to this worker, which is wakeable. */
 struct ids_wake ids_worker_grant_locked(struct ids_worker *self);

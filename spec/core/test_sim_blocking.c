@@ -399,8 +399,8 @@ SPEC(resized_while_jobs_block, "G12 G7 a resize while jobs block strands none") 
 /* The first job has blocked and works on for ever, as it seems; who ran in its place is parked. */
 static void close_while_one_has_come_back(void *context) {
   (void)context;
-  open_shared((idlesched_pool_config){ .workers_max = 1, .idle_release_ns = NEVER,
-                                       .idle_exit_ns = NEVER });
+  open_shared(
+    (idlesched_pool_config){ .workers_max = 1, .idle_release_ns = NEVER, .idle_exit_ns = NEVER });
   idlesched_pool *pool = shared;
   deeds[0] = (struct deed){ .blocks = true, .blocks_ns = IDS_MS, .works_ns = 10 * IDS_S };
   sim_must_submit(pool, 0);

@@ -4,6 +4,7 @@
  * beyond idle_exit.
  */
 #include <errno.h>
+#include <string.h>
 
 #include "pool_sim.h"
 
@@ -18,9 +19,11 @@ static struct sim_plan plan_of(const char *name, void (*scenario)(void *context)
 
 /* Jobs that are under way, and how many may be when one begins. */
 static unsigned at_work_count, at_work_max;
+static bool retires[SIM_JOBS_MAX]; /* its worker after it */
 
 static void begin_work(struct sim_trace *job) {
-  (void)job;
+  if (retires[job - sim_jobs])
+    idlesched_worker_retire(idlesched_worker_current());
   at_work_count++;
   SIM_CHECK_RELATION(at_work_count, <=, at_work_max);
 }
@@ -36,6 +39,7 @@ static bool open_shared(unsigned workers_max, unsigned workers_min, uint64_t idl
                                                                .blocking_max = 1,
                                                                .idle_release_ns = NEVER,
                                                                .idle_exit_ns = idle_exit_ns });
+  memset(retires, 0, sizeof retires);
   at_work_count = 0;
   at_work_max = 64;
   sim_jobs_tell(begin_work, end_work);
@@ -176,6 +180,7 @@ struct setting {
   unsigned sizes_count, sizes[3];
   unsigned clients, jobs_of_each;
   bool is_slow;
+  bool retires; /* the first job of each client has its worker retire */
 };
 
 static unsigned jobs_of_each;
@@ -204,6 +209,8 @@ static void resize_among_submits(void *context) {
   jobs_of_each = setting->jobs_of_each;
   if (setting->is_slow)
     sim_jobs_take(IDS_MS);
+  for (unsigned i = 0; i < setting->clients; i++)
+    retires[i * jobs_of_each] = setting->retires;
   sim_client_start(&resizer, resize_all, setting);
   for (unsigned i = 0; i < setting->clients; i++)
     sim_client_start(&clients[i], submit_some, (void *)(uintptr_t)i);
@@ -234,6 +241,23 @@ SPEC(resize_at_any_moment,
     .sizes_count = 3, .sizes = { 1, 3, 1 }, .clients = 3, .jobs_of_each = 2, .is_slow = true
   };
   plan = plan_of("resize 1 3 1", resize_among_submits, &more);
+  sim_pool_samples(&plan, 400000);
+}
+
+SPEC(resize_while_some_retire,
+     "G7 C18 a resize while workers retire, and others take their places, leaves none too many") {
+  struct setting down = {
+    .sizes_count = 2, .sizes = { 2, 1 }, .clients = 1, .jobs_of_each = 3, .retires = true
+  };
+  struct sim_plan plan = plan_of("resize 2 1, retire", resize_among_submits, &down);
+  sim_pool_searches(&plan, 1, 400000);
+  struct setting many = { .sizes_count = 3,
+                          .sizes = { 3, 2, 1 },
+                          .clients = 3,
+                          .jobs_of_each = 2,
+                          .retires = true,
+                          .is_slow = true };
+  plan = plan_of("resize 3 2 1, retire", resize_among_submits, &many);
   sim_pool_samples(&plan, 400000);
 }
 
