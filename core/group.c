@@ -103,7 +103,8 @@ void ids_group_deinit(struct ids_group *self) {
          self->in_state_count[IDS_WORKER_EXITING])                                                 \
   RULE("I3 work implies active", self->active_count > 0 || !ids_group_has_work_locked(self), true) \
   RULE("I4 wakes = polls + tickets + lost tickets", self->counters.wakes,                          \
-       self->counters.polls + self->tickets_count + self->counters.tickets_lost)
+       self->counters.polls + self->tickets_count + self->counters.tickets_lost)                   \
+  RULE("I9 an alarm is watched, or about to be", ids_group_is_watched_locked(self), true)
 
 #define ASSERT_RULE(text, left, right) ids_assert_rule(text, left, right);
 
@@ -312,7 +313,8 @@ bool ids_group_has_work_locked(const struct ids_group *self) {
 bool ids_group_wants_wake_locked(const struct ids_group *self) {
   return self->tickets_count == self->slow_tickets_count &&
          self->active_count < self->config.workers_max &&
-         self->ops->work_count(self) > self->slow_jobs_count + self->finishing_count;
+         (self->ops->work_count(self) > self->slow_jobs_count + self->finishing_count ||
+          ids_group_needs_watcher_locked(self));
 }
 
 struct ids_wake ids_worker_grant_locked(struct ids_worker *self) {
@@ -356,6 +358,7 @@ struct ids_wake ids_group_grant_wanted_locked(struct ids_group *self) {
     wake = ids_group_grant_locked(self);
     ids_assert(wake.worker != NULL); /* active < workers_max: somebody neither runs nor will */
   }
+  ids_group_watch_locked(self);
   return wake;
 }
 
@@ -412,6 +415,7 @@ bool ids_worker_launch_failed_locked(struct ids_worker *self) {
       ids_cond_signal(&worker->wake);
     }
   }
+  ids_group_watch_locked(group);
   return ids_group_live_count_locked(group) > 0;
 }
 

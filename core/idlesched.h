@@ -753,6 +753,12 @@ typedef struct idlesched_token {
   uint32_t is_cancelled_;
 } idlesched_token;
 
+/* A moment at which the library has to look after a job; its fields are the library's. */
+typedef struct idlesched_alarm {
+  struct idlesched_alarm *child_, *next_, *previous_;
+  uint64_t at_ns_, number_;
+} idlesched_alarm;
+
 /*
  * A job that can be waited for, delayed and cancelled.  It is a part of a struct of the
  * caller's, so that submitting it allocates nothing of its own.  Set run, and what you want
@@ -790,6 +796,9 @@ struct idlesched_job {
   uint32_t state_;
   int status_;
   void *waiters_;
+  idlesched_alarm alarm_;
+  uint64_t expires_at_ns_;
+  bool is_delayed_;
 };
 
 /*

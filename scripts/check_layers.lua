@@ -14,7 +14,7 @@
 -- needs a place here, and its spec a file in spec/core.
 local layers = {
   { "base" },
-  { "status", "list", "failure" },
+  { "status", "list", "failure", "alarm" },
   { "plat" },
   { "fork" },
   { "counter" },
