@@ -400,7 +400,8 @@ void idlesched_pressure_stats_read(idlesched_pressure_stats *out) {
 int idlesched_pool_submit_job(idlesched_pool *pool, idlesched_job *job) {
   ids_pool_check(pool);
   ids_assert(job != NULL);
-  if (job->run == NULL)
+  if (job->run == NULL || job->priority < -IDLESCHED_PRIORITY_MOST ||
+      job->priority > IDLESCHED_PRIORITY_MOST)
     return -EINVAL;
   if (is_inherited(pool))
     return -ESHUTDOWN;

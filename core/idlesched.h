@@ -796,6 +796,8 @@ struct idlesched_job {
   uint32_t state_;
   int status_;
   void *waiters_;
+  void *segment_; /* its place in the queue */
+  uint32_t cell_;
   idlesched_alarm alarm_;
   uint64_t expires_at_ns_;
   bool is_delayed_;

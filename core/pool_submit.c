@@ -4,6 +4,17 @@
  */
 #include "pool.h"
 
+static int enqueue_locked(struct idlesched_pool *self, struct ids_cell cell,
+                          struct idlesched_job *job) {
+  if (job == NULL)
+    return ids_queue_push(&self->queue, cell, 0, NULL);
+  struct ids_queue_place place = { .segment = NULL };
+  int status = ids_queue_push(&self->queue, cell, job->priority, &place);
+  job->segment_ = place.segment;
+  job->cell_ = place.index;
+  return status;
+}
+
 /* The state that the cell's job had is put back unless the submit succeeds. */
 static int push_locked(struct idlesched_pool *self, struct ids_cell cell) {
   ids_assert(ids_mutex_is_mine(&self->group.lock));
@@ -14,7 +25,7 @@ static int push_locked(struct idlesched_pool *self, struct ids_cell cell) {
   uint32_t previous = 0;
   if (job != NULL && !ids_job_claim_locked(job, self, &previous))
     return -EALREADY;
-  int status = ids_queue_push(&self->queue, cell);
+  int status = enqueue_locked(self, cell, job);
   if (status == 0)
     self->submitted_count++;
   else if (job != NULL)

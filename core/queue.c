@@ -7,68 +7,126 @@
 #include "plat.h"
 
 /* A segment takes 8 KiB less what an allocator needs for itself. */
-enum { CELLS_IN_SEGMENT = 510 };
+enum { CELLS_IN_SEGMENT = 508 };
 
 struct ids_queue_segment {
-  struct ids_queue_segment *next;
+  struct ids_queue_segment *next, *previous;
+  uint32_t first, end;   /* see Q2 */
+  uint32_t queued_count; /* cells of it that are queued */
+  int32_t priority;
   struct ids_cell cells[CELLS_IN_SEGMENT];
 };
 
-static void check(const struct ids_queue *self) {
-  ids_assert((self->head == NULL) == (self->tail == NULL));
-  ids_assert(self->count > 0 || (self->head == self->tail && self->head_index == self->tail_index));
+static const struct ids_cell empty_cell = { 0 };
+
+static bool is_empty(const struct ids_cell *cell) {
+  return cell->run == NULL && cell->context == NULL;
+}
+
+static unsigned level_of(int priority) {
+  ids_assert(priority >= -IDLESCHED_PRIORITY_MOST && priority <= IDLESCHED_PRIORITY_MOST);
+  return (unsigned)(priority + IDLESCHED_PRIORITY_MOST);
+}
+
+static unsigned highest_level(const struct ids_queue *self) {
+  unsigned level = 0;
+  for (uint32_t rest = self->mask >> 1; rest != 0; rest >>= 1)
+    level++;
+  return level;
 }
 
 void ids_queue_deinit(struct ids_queue *self) {
   ids_assert_equal(self->count, 0);
-  check(self);
-  ids_free(self->head);
+  ids_assert_equal(self->mask, 0);
+  ids_free(self->spare);
   *self = (struct ids_queue){ 0 };
 }
 
-static int add_segment(struct ids_queue *self) {
-  struct ids_queue_segment *segment = ids_alloc(sizeof *segment, "queue.segment");
+static int add_segment(struct ids_queue *self, int priority) {
+  struct ids_queue_segment *segment = self->spare;
+  if (segment == NULL)
+    segment = ids_alloc(sizeof *segment, "queue.segment");
   if (segment == NULL)
     return -ENOMEM;
+  self->spare = NULL;
+
+  struct ids_queue_chain *chain = &self->chains[level_of(priority)];
   segment->next = NULL;
-  if (self->tail == NULL)
-    self->head = segment;
+  segment->previous = chain->tail;
+  segment->first = segment->end = segment->queued_count = 0;
+  segment->priority = priority;
+  if (chain->tail == NULL)
+    chain->head = segment;
   else
-    self->tail->next = segment;
-  self->tail = segment;
-  self->tail_index = 0;
+    chain->tail->next = segment;
+  chain->tail = segment;
+  self->mask |= UINT32_C(1) << level_of(priority);
   return 0;
 }
 
-int ids_queue_push(struct ids_queue *self, struct ids_cell cell) {
-  check(self);
-  if (self->tail == NULL || self->tail_index == CELLS_IN_SEGMENT) {
-    int status = add_segment(self);
+/* None of its cells is queued any more. */
+static void drop_segment(struct ids_queue *self, struct ids_queue_segment *segment) {
+  unsigned level = level_of(segment->priority);
+  struct ids_queue_chain *chain = &self->chains[level];
+  if (segment->previous == NULL)
+    chain->head = segment->next;
+  else
+    segment->previous->next = segment->next;
+  if (segment->next == NULL)
+    chain->tail = segment->previous;
+  else
+    segment->next->previous = segment->previous;
+  if (chain->head == NULL)
+    self->mask &= ~(UINT32_C(1) << level);
+
+  if (self->spare == NULL)
+    self->spare = segment;
+  else
+    ids_free(segment);
+}
+
+static void count_out(struct ids_queue *self, struct ids_queue_segment *segment) {
+  ids_assert(self->count > 0 && segment->queued_count > 0);
+  self->count--;
+  if (--segment->queued_count == 0)
+    drop_segment(self, segment);
+}
+
+int ids_queue_push(struct ids_queue *self, struct ids_cell cell, int priority,
+                   struct ids_queue_place *out_place) {
+  ids_assert(!is_empty(&cell));
+  const struct ids_queue_chain *chain = &self->chains[level_of(priority)];
+  if (chain->tail == NULL || chain->tail->end == CELLS_IN_SEGMENT) {
+    int status = add_segment(self, priority);
     if (status != 0)
       return status;
   }
-  self->tail->cells[self->tail_index++] = cell;
+  struct ids_queue_segment *tail = chain->tail;
+  if (out_place != NULL)
+    *out_place = (struct ids_queue_place){ .segment = tail, .index = tail->end };
+  tail->cells[tail->end++] = cell;
+  tail->queued_count++;
   self->count++;
   return 0;
 }
 
 bool ids_queue_pop(struct ids_queue *self, struct ids_cell *out) {
-  check(self);
+  ids_assert((self->count == 0) == (self->mask == 0));
   if (self->count == 0)
     return false;
-  *out = self->head->cells[self->head_index++];
-  self->count--;
-
-  if (self->count == 0) {
-    /* Start again at the front of the only segment. */
-    ids_assert(self->head == self->tail);
-    self->head_index = 0;
-    self->tail_index = 0;
-  } else if (self->head_index == CELLS_IN_SEGMENT) {
-    struct ids_queue_segment *empty = self->head;
-    self->head = empty->next;
-    self->head_index = 0;
-    ids_free(empty);
-  }
+  struct ids_queue_segment *head = self->chains[highest_level(self)].head;
+  while (is_empty(&head->cells[head->first])) /* Q1: there is another one behind it */
+    head->first++;
+  *out = head->cells[head->first++];
+  count_out(self, head);
   return true;
+}
+
+void ids_queue_remove(struct ids_queue *self, int priority, struct ids_queue_place place) {
+  struct ids_queue_segment *segment = place.segment;
+  ids_assert(segment != NULL && segment->priority == priority);
+  ids_assert(place.index >= segment->first && place.index < segment->end);
+  ids_assert(!is_empty(&segment->cells[place.index]));
+  segment->cells[place.index] = empty_cell;
+  count_out(self, segment);
 }

@@ -132,7 +132,7 @@ SPEC(work_without_a_wake_aborts, "A10 work that nobody is on the way to is an as
      .aborts_with = "I3 work") {
   _Atomic unsigned count = 0;
   idlesched_pool *pool = pool_with_one_parked();
-  REQUIRE_EQ_INT(ids_queue_push(&pool->queue, (struct ids_cell){ count_up, &count }), 0);
+  REQUIRE_EQ_INT(ids_queue_push(&pool->queue, (struct ids_cell){ count_up, &count }, 0, NULL), 0);
   ids_group_unlock(&pool->group);
 }
 
@@ -255,7 +255,7 @@ SPEC(one_wake_at_a_time_is_passed_on, "G7 one wake is on its way at a time, and 
   struct ids_wake wake = { .worker = NULL };
   for (unsigned i = 0; i < 3; i++) {
     ids_group_lock(&pool->group);
-    REQUIRE_EQ_INT(ids_queue_push(&pool->queue, (struct ids_cell){ door_pass, &door }), 0);
+    REQUIRE_EQ_INT(ids_queue_push(&pool->queue, (struct ids_cell){ door_pass, &door }, 0, NULL), 0);
     pool->submitted_count++;
     CHECK_EQ_INT(ids_group_wants_wake_locked(&pool->group), i == 0);
     if (i == 0)

@@ -361,7 +361,7 @@ int sim_submit(idlesched_pool *pool, unsigned i) {
 void sim_submit_to(idlesched_pool *pool, unsigned i, struct ids_worker *worker) {
   const struct ids_cell cell = { .run = run_job, .context = begin_submit(i) };
   ids_group_lock(&pool->group);
-  SIM_CHECK_EQUAL(ids_queue_push(&pool->queue, cell), 0);
+  SIM_CHECK_EQUAL(ids_queue_push(&pool->queue, cell, 0, NULL), 0);
   pool->submitted_count++;
   struct ids_wake wake = ids_worker_grant_locked(worker);
   ids_group_unlock(&pool->group);
