@@ -30,15 +30,45 @@ static uint64_t work_count(const struct ids_group *group) {
   return pool_of(group)->queue.count;
 }
 
+static uint64_t next_alarm_ns(const struct ids_group *group) {
+  return ids_alarms_at_ns(&pool_of(group)->alarms);
+}
+
+static void *ring(struct ids_group *group, uint64_t now_ns) {
+  return ids_pool_ring_locked(pool_of(group), now_ns);
+}
+
+static void tell(void *what) {
+  struct idlesched_job *job = what;
+  job->done(job);
+}
+
 static enum ids_poll poll(struct ids_worker *worker) {
   struct idlesched_pool *self = pool_of(worker->group);
   struct ids_cell *cell = &self->claimed[worker->index];
   if (!ids_queue_pop(&self->queue, cell))
     return worker->group->is_stopping ? IDS_POLL_STOP : IDS_POLL_WAIT;
-  if (cell->run == NULL)
+  if (cell->run == NULL) {
+    ids_pool_forget_alarm_locked(self, cell->context);
     ids_job_set_running_locked(cell->context);
+  }
   self->jobs_running_count++;
   return IDS_POLL_WORK;
+}
+
+bool ids_pool_is_idle_locked(const struct idlesched_pool *self) {
+  return self->queue.count == 0 && self->delayed_count == 0 && self->jobs_running_count == 0;
+}
+
+/* Or only delayed ones are left: a close may wait for that. */
+void ids_pool_note_idle_locked(struct idlesched_pool *self) {
+  if (self->queue.count == 0 && self->jobs_running_count == 0)
+    ids_cond_broadcast(&self->group.changed);
+}
+
+void ids_pool_unqueue_locked(struct idlesched_pool *self, struct idlesched_job *job) {
+  ids_queue_remove(&self->queue, job->priority,
+                   (struct ids_queue_place){ .segment = job->segment_, .index = job->cell_ });
 }
 
 /* A job is running until its done callback has returned; then it counts as ended, and its
@@ -49,8 +79,7 @@ static void job_finished_locked(struct ids_worker *worker, uint64_t *ended_count
   ids_worker_set_finishing_locked(worker, true);
   self->jobs_running_count--;
   (*ended_count)++;
-  if (self->jobs_running_count == 0 && self->queue.count == 0)
-    ids_cond_broadcast(&self->group.changed); /* the pool is idle */
+  ids_pool_note_idle_locked(self);
 }
 
 static void run_job(struct idlesched_pool *self, struct idlesched_job *job,
@@ -122,6 +151,9 @@ static const struct ids_group_ops ops = {
   .poll = poll,
   .work = work,
   .work_count = work_count,
+  .next_alarm_ns = next_alarm_ns,
+  .ring = ring,
+  .tell = tell,
   .start = start,
   .has_state = has_state,
   .collect = collect,

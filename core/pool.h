@@ -15,12 +15,13 @@
  *
  * Invariants, which the audit looks at besides those of the group
  *
- *   J1  submitted = queued + running + done + failed + cancelled jobs.
+ *   J1  submitted = queued + delayed + running + done + failed + cancelled jobs.
  *   J2  no more jobs run than workers are RUNNING.
  */
 #ifndef IDS_POOL_H
 #define IDS_POOL_H
 
+#include "alarm.h"
 #include "idlesched.h"
 #include "job.h"
 #include "pools.h"
@@ -37,6 +38,8 @@ struct idlesched_pool {
   idlesched_worker_hooks hooks; /* C */
   void (*dropped)(void (*run)(void *context), void *context); /* C  may be NULL */
   struct ids_queue queue;                                     /* L */
+  struct ids_alarms alarms;     /* L  of jobs that are delayed or may expire */
+  uint64_t delayed_count;       /* L  jobs that are delayed, and not in the queue */
   struct ids_cell *claimed;     /* T  one for each worker: the job it runs */
   uintptr_t closer;             /* L  number of the thread that closes */
   enum ids_admission admission; /* L */
@@ -63,6 +66,24 @@ struct idlesched_pool *ids_pool_of(struct ids_group *group);
 void ids_pool_check(const struct idlesched_pool *self);
 /* Whether the calling thread is one of the pool's workers. */
 bool ids_pool_is_mine(const struct idlesched_pool *self);
+
+/* ---- jobs with a moment: pool_alarm.c ---- */
+
+/* Queue a job that was claimed, now or after its delay: 0 or -ENOMEM, and then it is in nothing. */
+int ids_pool_admit_job_locked(struct idlesched_pool *self, struct idlesched_job *job);
+/* It is begun, cancelled or taken back: nobody has to look after it any more. */
+void ids_pool_forget_alarm_locked(struct idlesched_pool *self, struct idlesched_job *job);
+/* A job that is queued or delayed ends, as it was not begun in time.  Whether its done callback
+ * is to be called; if not it may be gone. */
+bool ids_pool_expire_locked(struct idlesched_pool *self, struct idlesched_job *job);
+/* Queue what is due, and end what has expired.  NULL, or one whose done callback is to be
+ * called, without the lock, before this goes on. */
+struct idlesched_job *ids_pool_ring_locked(struct idlesched_pool *self, uint64_t now_ns);
+
+int ids_pool_enqueue_locked(struct idlesched_pool *self, struct ids_cell cell);
+void ids_pool_unqueue_locked(struct idlesched_pool *self, struct idlesched_job *job);
+bool ids_pool_is_idle_locked(const struct idlesched_pool *self);
+void ids_pool_note_idle_locked(struct idlesched_pool *self);
 
 int ids_pool_submit(struct idlesched_pool *self, struct ids_cell cell);
 int ids_pool_start_workers(struct idlesched_pool *self, unsigned workers_count);

@@ -7,12 +7,8 @@
 /* What workers that run no job get for leaving, beyond a close's time limit. */
 #define LEAVING_NS (100 * IDS_MS)
 
-static bool is_idle_locked(const struct idlesched_pool *self) {
-  return self->queue.count == 0 && self->jobs_running_count == 0;
-}
-
 static void await_idle_locked(struct idlesched_pool *self, uint64_t deadline_ns) {
-  while (!is_idle_locked(self) && ids_now_ns() < deadline_ns)
+  while (!ids_pool_is_idle_locked(self) && ids_now_ns() < deadline_ns)
     ids_group_wait_locked(&self->group, deadline_ns);
 }
 
@@ -21,7 +17,7 @@ int ids_pool_wait(struct idlesched_pool *self, uint64_t deadline_ns) {
     return -EDEADLK;
   ids_group_lock(&self->group);
   await_idle_locked(self, deadline_ns);
-  int status = is_idle_locked(self) ? 0 : -ETIMEDOUT;
+  int status = ids_pool_is_idle_locked(self) ? 0 : -ETIMEDOUT;
   ids_group_unlock(&self->group);
   return status;
 }

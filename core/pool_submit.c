@@ -4,10 +4,10 @@
  */
 #include "pool.h"
 
-static int enqueue_locked(struct idlesched_pool *self, struct ids_cell cell,
-                          struct idlesched_job *job) {
-  if (job == NULL)
+int ids_pool_enqueue_locked(struct idlesched_pool *self, struct ids_cell cell) {
+  if (cell.run != NULL)
     return ids_queue_push(&self->queue, cell, 0, NULL);
+  struct idlesched_job *job = cell.context;
   struct ids_queue_place place = { .segment = NULL };
   int status = ids_queue_push(&self->queue, cell, job->priority, &place);
   job->segment_ = place.segment;
@@ -25,7 +25,8 @@ static int push_locked(struct idlesched_pool *self, struct ids_cell cell) {
   uint32_t previous = 0;
   if (job != NULL && !ids_job_claim_locked(job, self, &previous))
     return -EALREADY;
-  int status = enqueue_locked(self, cell, job);
+  int status = job != NULL ? ids_pool_admit_job_locked(self, job)
+                           : ids_pool_enqueue_locked(self, cell);
   if (status == 0)
     self->submitted_count++;
   else if (job != NULL)
@@ -35,13 +36,15 @@ static int push_locked(struct idlesched_pool *self, struct ids_cell cell) {
 
 /* No thread is there to run it, and the system refuses one: it is the only job,
  * as nobody else could queue any since. */
-static void take_back_locked(struct idlesched_pool *self) {
-  struct ids_cell cell;
-  ids_assert_equal(self->queue.count, 1);
-  ids_queue_pop(&self->queue, &cell);
-  if (cell.run == NULL)
-    ids_job_take_back_locked(cell.context);
+static void take_back_locked(struct idlesched_pool *self, struct ids_cell cell) {
+  ids_assert_equal(self->queue.count + self->delayed_count, 1);
   self->submitted_count--;
+  ids_queue_pop(&self->queue, &cell);
+  if (cell.run != NULL)
+    return;
+  struct idlesched_job *job = cell.context;
+  ids_pool_forget_alarm_locked(self, job);
+  ids_job_take_back_locked(job);
 }
 
 /* A worker that submits when its own job has ended is about to poll, and takes it; unless it
@@ -70,11 +73,12 @@ int ids_pool_submit(struct idlesched_pool *self, struct ids_cell cell) {
   status = ids_wake_deliver(wake);
   if (status != 0) {
     ids_group_lock(group);
-    /* An empty queue: a worker that has left since took the job, or a close dropped it. */
-    if (ids_worker_launch_failed_locked(wake.worker) || self->queue.count == 0)
+    /* Nothing there: a worker that has left since took the job, or a close dropped it. */
+    if (ids_worker_launch_failed_locked(wake.worker) ||
+        self->queue.count + self->delayed_count == 0)
       status = 0;
     else
-      take_back_locked(self);
+      take_back_locked(self, cell);
     ids_group_unlock(group);
   }
   return status;
