@@ -158,7 +158,7 @@ struct ids_group_ops {
    * NULL when all is done.  Else somebody has to be told of what this returned, by a call of
    * tell() without the lock; then ring again. */
   void *(*ring)(struct ids_group *group, uint64_t now_ns);
-  void (*tell)(void *what);
+  void (*tell)(struct ids_group *group, void *what);
   /* Without the lock, on the worker's thread, which is new, or goes on after a stop(). */
   void (*start)(struct ids_worker *worker);
   /* Lock held, on the worker's thread.  Whether there is something to collect. */

@@ -38,9 +38,8 @@ static void *ring(struct ids_group *group, uint64_t now_ns) {
   return ids_pool_ring_locked(pool_of(group), now_ns);
 }
 
-static void tell(void *what) {
-  struct idlesched_job *job = what;
-  job->done(job);
+static void tell(struct ids_group *group, void *what) {
+  ids_pool_tell(pool_of(group), what);
 }
 
 static enum ids_poll poll(struct ids_worker *worker) {
@@ -57,12 +56,13 @@ static enum ids_poll poll(struct ids_worker *worker) {
 }
 
 bool ids_pool_is_idle_locked(const struct idlesched_pool *self) {
-  return self->queue.count == 0 && self->delayed_count == 0 && self->jobs_running_count == 0;
+  return self->queue.count == 0 && self->delayed_count == 0 && self->jobs_running_count == 0 &&
+         self->expiring_count == 0;
 }
 
 /* Or only delayed ones are left: a close may wait for that. */
 void ids_pool_note_idle_locked(struct idlesched_pool *self) {
-  if (self->queue.count == 0 && self->jobs_running_count == 0)
+  if (self->queue.count == 0 && self->jobs_running_count == 0 && self->expiring_count == 0)
     ids_cond_broadcast(&self->group.changed);
 }
 

@@ -15,7 +15,7 @@
  *
  * Invariants, which the audit looks at besides those of the group
  *
- *   J1  submitted = queued + delayed + running + done + failed + cancelled jobs.
+ *   J1  submitted = queued + delayed + expiring + running + done + failed + cancelled jobs.
  *   J2  no more jobs run than workers are RUNNING.
  */
 #ifndef IDS_POOL_H
@@ -43,6 +43,7 @@ struct idlesched_pool {
   struct ids_cell *claimed;     /* T  one for each worker: the job it runs */
   uintptr_t closer;             /* L  number of the thread that closes */
   enum ids_admission admission; /* L */
+  uint64_t expiring_count;      /* L  jobs that have expired, and whose done callback runs */
   uint64_t jobs_running_count;  /* L  a job runs until its done callback returned */
   uint64_t submitted_count;     /* L */
   uint64_t done_count;          /* L */
@@ -79,6 +80,8 @@ bool ids_pool_expire_locked(struct idlesched_pool *self, struct idlesched_job *j
 /* Queue what is due, and end what has expired.  NULL, or one whose done callback is to be
  * called, without the lock, before this goes on. */
 struct idlesched_job *ids_pool_ring_locked(struct idlesched_pool *self, uint64_t now_ns);
+/* Without the lock: call the done callback of one that has expired. */
+void ids_pool_tell(struct idlesched_pool *self, struct idlesched_job *job);
 
 int ids_pool_enqueue_locked(struct idlesched_pool *self, struct ids_cell cell);
 void ids_pool_unqueue_locked(struct idlesched_pool *self, struct idlesched_job *job);

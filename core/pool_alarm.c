@@ -55,11 +55,14 @@ void ids_pool_forget_alarm_locked(struct idlesched_pool *self, struct idlesched_
 /* ------------------------------------------------- what a worker asks of us */
 
 bool ids_pool_expire_locked(struct idlesched_pool *self, struct idlesched_job *job) {
-  bool has_done = job->done != NULL;
+  bool has_done = job->done != NULL; /* asked first: without one it may be gone */
   if (!job->is_delayed_)
     ids_pool_unqueue_locked(self, job);
   ids_pool_forget_alarm_locked(self, job);
-  self->cancelled_count++;
+  if (has_done)
+    self->expiring_count++;
+  else
+    self->cancelled_count++;
   ids_pool_note_idle_locked(self);
   ids_job_end_locked(job, IDLESCHED_JOB_CANCELLED, -ETIMEDOUT);
   return has_done;
@@ -87,4 +90,13 @@ struct idlesched_job *ids_pool_ring_locked(struct idlesched_pool *self, uint64_t
     }
   }
   return NULL;
+}
+
+void ids_pool_tell(struct idlesched_pool *self, struct idlesched_job *job) {
+  job->done(job);
+  ids_group_lock(&self->group);
+  self->expiring_count--;
+  self->cancelled_count++;
+  ids_pool_note_idle_locked(self);
+  ids_group_unlock(&self->group);
 }

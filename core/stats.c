@@ -24,7 +24,7 @@ void ids_stats_read(struct idlesched_pool *pool, idlesched_pool_stats *out) {
     .exiting = in_state[IDS_WORKER_EXITING],
     .jobs_queued = pool->queue.count + pool->delayed_count,
     .jobs_delayed = pool->delayed_count,
-    .jobs_running = pool->jobs_running_count,
+    .jobs_running = pool->jobs_running_count + pool->expiring_count,
     .jobs_submitted = pool->submitted_count,
     .jobs_done = pool->done_count,
     .jobs_failed = pool->failed_count,

@@ -57,7 +57,7 @@ static bool ring_locked(struct ids_worker *self) {
     ids_group_unlock(group);
     pass_on(next);
     ids_point("worker.tell");
-    group->ops->tell(what);
+    group->ops->tell(group, what);
     ids_host_thread_check_may_allocate();
     ids_group_lock(group);
     has_told = true;

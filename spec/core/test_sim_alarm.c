@@ -25,16 +25,17 @@ static void must_submit_timed(unsigned i, uint64_t delay_ns, uint64_t expire_ns)
   SIM_CHECK_EQUAL(sim_submit_timed(the_pool, i, delay_ns, expire_ns), 0);
 }
 
-/* Each delayed job costs a ticket for its watcher at most, one to run it, and each job that the last
- * idle worker takes one for another watcher. */
-static void check_wakes_are_few(void) {
+/* A delayed job costs a ticket for its watcher at most, and one to run it; and a job that the
+ * last idle worker takes, one for another watcher.  Besides, others may have been given. */
+static void check_wakes_are_few(unsigned others_count) {
   idlesched_pool_stats stats = sim_stats(the_pool);
-  SIM_CHECK_RELATION(stats.wakes - stats.tickets_lost, <=, 2 * stats.jobs_submitted);
+  SIM_CHECK_RELATION(stats.wakes - stats.tickets_lost, <=,
+                     2 * stats.jobs_submitted + others_count);
 }
 
 static void finish(void) {
   SIM_CHECK_EQUAL(idlesched_pool_wait(the_pool, NEVER), 0);
-  check_wakes_are_few();
+  check_wakes_are_few(2);
   sim_pool_finish(the_pool);
 }
 
@@ -85,6 +86,7 @@ static void begin_at_their_moments(void *context) {
     sim_check_jobs_started_at_once();
   if (setting->workers_max == 1)
     SIM_CHECK_RELATION(sim_jobs[1].began, <, sim_jobs[2].began);
+  check_wakes_are_few(0);
   finish();
 }
 
@@ -115,5 +117,140 @@ SPEC(delayed_jobs_begin_at_their_moment,
     plan.is_hostile = true;
     plan.strategy = SIM_RANDOM;
     sim_spec_sample(&plan, 40000);
+  }
+}
+
+/* --------------------------------------------------- who watches is called away */
+
+static struct ids_worker *watcher_of_pool(void) {
+  ids_group_lock(&the_pool->group);
+  struct ids_worker *watcher = the_pool->group.watcher;
+  ids_group_unlock(&the_pool->group);
+  return watcher != NULL ? watcher : sim_worker(the_pool, 0);
+}
+
+static void submit_one(void *context) {
+  (void)context;
+  sim_must_submit(the_pool, 10);
+}
+
+static void submit_two(void *context) {
+  (void)context;
+  sim_must_submit(the_pool, 10);
+  sim_must_submit(the_pool, 11);
+}
+
+static void retire_watcher(void *context) {
+  (void)context;
+  idlesched_worker_retire(watcher_of_pool());
+}
+
+static void release_all(void *context) {
+  (void)context;
+  int status = idlesched_pool_release(the_pool, NEVER, NULL);
+  SIM_CHECK_EQUAL(status, 0);
+}
+
+static void start_more(void *context) {
+  (void)context;
+  SIM_CHECK_EQUAL(idlesched_pool_start_workers(the_pool, 2), 0);
+}
+
+static void free_some(void *context) {
+  (void)context;
+  idlesched_pool_freed(the_pool);
+}
+
+static void submit_sooner(void *context) {
+  (void)context;
+  must_submit_timed(12, IDS_MS, 0);
+}
+
+static void submit_what_expires(void *context) {
+  (void)context;
+  must_submit_timed(13, 0, IDS_MS);
+}
+
+static void (*const calls_away[])(void *context) = {
+  submit_one, submit_two, retire_watcher, release_all,         start_more,
+  free_some,  submit_sooner, submit_what_expires
+};
+
+static const struct setting short_lives[] = {
+  { .workers_max = 1, .idle_release_ns = 50 * IDS_MS, .idle_exit_ns = 120 * IDS_MS },
+  { .workers_max = 2, .idle_release_ns = 50 * IDS_MS, .idle_exit_ns = 120 * IDS_MS },
+  { .workers_max = 2, .idle_release_ns = 50 * IDS_MS, .idle_exit_ns = 120 * IDS_MS, .busy_count = 1 },
+  { .workers_max = 3, .idle_release_ns = NEVER, .idle_exit_ns = 120 * IDS_MS },
+  { .workers_max = 2, .idle_release_ns = 50 * IDS_MS, .idle_exit_ns = 1, .is_dedicated = true },
+};
+
+/* One job that is delayed, and one that expires before its delay is over. */
+static void called_away(void *context) {
+  const struct setting *setting = context;
+  make_pool(setting);
+  uint64_t begin_ns = ids_now_ns();
+  sim_states(sim_choose(2, "workers with a state"), 2, 0);
+  keep_busy(setting->busy_count);
+  must_submit_timed(0, DELAY_NS, 0);
+  must_submit_timed(1, 4 * DELAY_NS, 2 * DELAY_NS);
+  uint64_t when_ns = sim_choose(8, "when") * DELAY_NS / 4;
+  unsigned call = sim_choose(ids_countof(calls_away), "what");
+  ids_sleep_until(begin_ns + when_ns);
+  calls_away[call](NULL);
+  ids_sleep_until(begin_ns + DELAY_NS + 1);
+  SIM_CHECK_EQUAL(sim_jobs[0].runs_count, 1);
+  ids_sleep_until(begin_ns + 2 * DELAY_NS + 1);
+  SIM_CHECK_EQUAL(sim_jobs[1].drops_count, 1);
+  SIM_CHECK_EQUAL(idlesched_pool_wait(the_pool, NEVER), 0);
+  sim_check_jobs_started_at_once();
+  sim_sleep_ns(11 * IDS_S); /* all is over, and who stayed to watch is gone */
+  if (setting->idle_exit_ns != NEVER)
+    SIM_CHECK_EQUAL(sim_stats(the_pool).threads, 0);
+  finish();
+}
+
+SPEC(whoever_watches_may_be_called_away,
+     "G6 G7 the worker that watches is given a job, retires, is released, or another alarm comes "
+     "first: what is due happens at its moment, and then threads end in time") {
+  for (unsigned i = 0; i < ids_countof(short_lives); i++) {
+    struct setting setting = short_lives[i];
+    struct sim_plan plan = plan_of("called away", called_away, &setting);
+    sim_spec_exhaust(&plan);
+    plan.bound = 1;
+    plan.strategy = SIM_RANDOM;
+    plan.spurious_max = 2;
+    sim_spec_sample(&plan, 300000);
+  }
+}
+
+/* The same at every step, and on the hostile clock: nothing is lost, whatever its moment. */
+static void called_away_at_a_step(void *context) {
+  const struct setting *setting = context;
+  make_pool(setting);
+  sim_sweep_begin(calls_away[sim_choose(ids_countof(calls_away), "what")], NULL);
+  keep_busy(setting->busy_count);
+  must_submit_timed(0, DELAY_NS, 0);
+  must_submit_timed(1, 4 * DELAY_NS, 2 * DELAY_NS);
+  must_submit_timed(2, DELAY_NS, 2 * DELAY_NS);
+  sim_sleep_ns(3 * DELAY_NS);
+  sim_sweep_end();
+  SIM_CHECK_EQUAL(idlesched_pool_wait(the_pool, NEVER), 0);
+  if (setting->is_exact)
+    sim_check_jobs_started_at_once();
+  finish();
+}
+
+SPEC(called_away_at_any_step, "G4 G6 the same at every step, in any order of things") {
+  for (unsigned i = 0; i < ids_countof(short_lives); i++) {
+    struct setting setting = short_lives[i];
+    struct sim_plan plan = plan_of("called away at a step", called_away_at_a_step, &setting);
+    plan.strategy = SIM_RANDOM;
+    plan.runs_max = 100;
+    setting.is_exact = true;
+    sim_spec_sweep(&plan);
+    setting.is_exact = false;
+    plan.is_hostile = true;
+    plan.spurious_max = 1;
+    sim_spec_sweep(&plan);
   }
 }
