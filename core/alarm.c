@@ -84,3 +84,18 @@ void ids_alarms_remove(struct ids_alarms *self, idlesched_alarm *alarm) {
   if (rest != NULL)
     self->first = meld(self->first, rest);
 }
+
+idlesched_alarm *ids_alarm_next(const idlesched_alarm *alarm) {
+  if (alarm->child_ != NULL)
+    return alarm->child_;
+  for (;;) {
+    if (alarm->next_ != NULL)
+      return alarm->next_;
+    const idlesched_alarm *previous = alarm->previous_;
+    for (; previous != NULL && previous->child_ != alarm; previous = alarm->previous_)
+      alarm = previous;
+    if (previous == NULL)
+      return NULL;
+    alarm = previous;
+  }
+}

@@ -24,5 +24,8 @@ uint64_t ids_alarms_at_ns(const struct ids_alarms *self);
 void ids_alarms_insert(struct ids_alarms *self, idlesched_alarm *alarm, uint64_t at_ns);
 /* It is in this one. */
 void ids_alarms_remove(struct ids_alarms *self, idlesched_alarm *alarm);
+/* The one after it in some order of all that are in the heap, which begins with the first one; NULL
+ * after the last.  Meanwhile none is put in or taken out. */
+idlesched_alarm *ids_alarm_next(const idlesched_alarm *alarm);
 
 #endif

@@ -246,7 +246,7 @@ static void refresh_wakeable(struct ids_worker *self) {
 }
 
 /* Whose job another worker has taken meanwhile stands for none of those to come. */
-static void forget_slow_jobs(struct ids_group *self) {
+void ids_group_work_fell_locked(struct ids_group *self) {
   uint64_t most_count = ids_smaller(self->ops->work_count(self), self->slow_tickets_count);
   if (self->slow_jobs_count > most_count)
     self->slow_jobs_count = (unsigned)most_count;
@@ -258,7 +258,7 @@ static void count_slow_ticket(struct ids_worker *self) {
   unsigned is_slow = has_slow_ticket(self);
   group->slow_tickets_count += is_slow;
   group->slow_jobs_count += is_slow;
-  forget_slow_jobs(group);
+  ids_group_work_fell_locked(group);
 }
 
 void ids_worker_set_state_locked(struct ids_worker *self, enum ids_worker_state state) {
@@ -385,7 +385,7 @@ void ids_worker_use_ticket_locked(struct ids_worker *self) {
 enum ids_poll ids_worker_poll_locked(struct ids_worker *self) {
   ids_assert(self->state == IDS_WORKER_RUNNING);
   enum ids_poll answer = self->group->ops->poll(self);
-  forget_slow_jobs(self->group);
+  ids_group_work_fell_locked(self->group);
   return answer;
 }
 

@@ -129,6 +129,7 @@
 
 struct ids_group;
 struct ids_worker;
+struct idlesched_job;
 
 enum ids_worker_state {
   IDS_WORKER_ABSENT,
@@ -213,12 +214,13 @@ struct ids_worker {
   uint64_t lost_count;         /* L  and those lost with a refused thread */
   struct ids_list wakeable;    /* L  on group->wakeable[state] while a ticket may be given */
   struct ids_cond wake; /* L to wait on, by the worker's thread alone; signalled with or without */
-  struct ids_thread thread; /* T  its own handle; who starts it writes it before it runs */
-  void *heap;               /* L  its thread's; only a claim allows to touch it */
-  void *data;               /* T  the host's, for this worker */
-  bool is_in_done;          /* T  in the done callback of its job */
-  uint64_t live_bytes;      /* A  what the host keeps for it, as the host says, */
-  uint64_t dead_bytes;      /* A  and what a collection would free of that */
+  struct ids_thread thread;      /* T  its own handle; who starts it writes it before it runs */
+  void *heap;                    /* L  its thread's; only a claim allows to touch it */
+  void *data;                    /* T  the host's, for this worker */
+  bool is_in_done;               /* T  in the done callback of its job, no other one being inside */
+  struct idlesched_job *awaited; /* L  the owner's: what its job sleeps for, or NULL */
+  uint64_t live_bytes;           /* A  what the host keeps for it, as the host says, */
+  uint64_t dead_bytes;           /* A  and what a collection would free of that */
 };
 
 /* Events since the group was made.  L */
@@ -305,6 +307,8 @@ typedef void ids_finding(void *context, const char *rule, uint64_t left, uint64_
 void ids_group_audit_locked(const struct ids_group *self, ids_finding *tell, void *context);
 
 bool ids_group_has_work_locked(const struct ids_group *self);
+/* Work has left the queue otherwise than by a poll. */
+void ids_group_work_fell_locked(struct ids_group *self);
 /* Whether the queue has work that nobody is on the way to, and a worker is free. */
 bool ids_group_wants_wake_locked(const struct ids_group *self);
 

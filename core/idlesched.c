@@ -18,6 +18,7 @@
 #include "release.h"
 #include "stats.h"
 #include "status.h"
+#include "token.h"
 #include "host_thread.h"
 
 /* Long enough for the page that a worker has just used to be needed again under
@@ -416,19 +417,53 @@ int idlesched_job_status(const idlesched_job *job) {
   return ids_job_has_ended(job) ? job->status_ : 0;
 }
 
-int idlesched_job_wait(idlesched_job *job, uint64_t timeout_ns) {
+/* 0, or -ESHUTDOWN: whoever ran it is not in this process. */
+static int pool_of_job(idlesched_pool **out, const idlesched_job *job) {
+  *out = job->pool_;
+  ids_pool_check(*out);
+  return is_inherited(*out) ? -ESHUTDOWN : 0;
+}
+
+static int await_job(idlesched_job *job, uint64_t deadline_ns) {
   /* In this order: a job that ends between the two looks has ended. */
   if (!ids_job_is_under_way(job))
     return ids_job_has_ended(job) ? 0 : -EINVAL;
-  struct idlesched_pool *pool = job->pool_;
-  ids_pool_check(pool);
-  if (is_inherited(pool))
-    return -ESHUTDOWN; /* whoever ran it is not in this process */
-  if (ids_pool_is_mine(pool))
-    return -EDEADLK;
+  idlesched_pool *pool;
+  int status = pool_of_job(&pool, job);
+  return status == 0 ? ids_pool_await_job(pool, job, deadline_ns) : status;
+}
+
+int idlesched_job_wait(idlesched_job *job, uint64_t timeout_ns) {
+  return await_job(job, deadline_after(timeout_ns));
+}
+
+int idlesched_jobs_wait(idlesched_job *const *jobs, unsigned jobs_count, uint64_t timeout_ns) {
+  ids_assert(jobs != NULL || jobs_count == 0);
   uint64_t deadline_ns = deadline_after(timeout_ns);
-  ids_group_lock(&pool->group);
-  int status = ids_job_await_locked(job, &pool->group.lock, deadline_ns);
-  ids_group_unlock(&pool->group);
+  int status = 0;
+  for (unsigned i = 0; i < jobs_count && status == 0; i++)
+    status = await_job(jobs[i], deadline_ns);
   return status;
+}
+
+int idlesched_job_cancel(idlesched_job *job) {
+  ids_assert(job != NULL);
+  if (!ids_job_is_under_way(job))
+    return -EALREADY;
+  idlesched_pool *pool;
+  int status = pool_of_job(&pool, job);
+  return status == 0 ? ids_pool_cancel_job(pool, job) : status;
+}
+
+bool idlesched_job_is_cancelled(const idlesched_job *job) {
+  return ids_job_is_cancelled(job);
+}
+
+uint64_t idlesched_token_cancel(idlesched_token *token) {
+  ids_assert(token != NULL);
+  return ids_token_cancel(token);
+}
+
+bool idlesched_token_is_cancelled(const idlesched_token *token) {
+  return ids_token_is_cancelled(token);
 }

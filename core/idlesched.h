@@ -24,8 +24,9 @@
  *   Misuse    aborts with a message: of an object that is not there any more, of
  *             another thread's worker.
  *   Fork      in a child process the parent's pools are closed.  Submit, start_workers,
- *             wait, release, and a wait for a job that was under way return -ESHUTDOWN;
- *             stats are 0; close, destroy and retire do nothing.  A child makes pools of its own.
+ *             wait, release, and to wait for or to cancel a job that was under way return
+ *             -ESHUTDOWN; stats are 0; close, destroy and retire do nothing.  A child makes
+ *             pools of its own.
  */
 #ifndef IDLESCHED_H
 #define IDLESCHED_H
@@ -498,7 +499,8 @@ IDLESCHED_API void idlesched_blocking_end(void);
 
 /*
  * Wait until no job is queued and none is running; timeout_ns = 0 only looks.  A job runs
- * until its done callback has returned.
+ * until its done callback has returned; that of a cancelled one may still be to come, on the
+ * thread that cancelled it.
  *
  *   -ETIMEDOUT  there still was one after timeout_ns
  *   -EDEADLK    called from a job of this pool, which would wait for itself
@@ -775,7 +777,7 @@ struct idlesched_job {
    * thread that ended it, without any lock: the worker, or whoever closed the
    * pool.  It is the last thing that happens to the job, so it may free it.  It should
    * be short: a job that it submits is for this worker, which is warm, and begins when it
-   * has returned; so it must not wait for that job.  May be NULL.
+   * has returned, or when it waits for that job.  May be NULL.
    */
   void (*done)(idlesched_job *job);
   void *context;
@@ -798,6 +800,9 @@ struct idlesched_job {
   void *waiters_;
   void *segment_; /* its place in the queue */
   uint32_t cell_;
+  uint32_t is_cancelled_;
+  idlesched_worker *worker_;
+  idlesched_job *next_;
   idlesched_alarm alarm_;
   uint64_t expires_at_ns_;
   bool is_delayed_;
@@ -820,17 +825,18 @@ IDLESCHED_API int idlesched_job_status(const idlesched_job *job);
 /*
  * Wait until the job has ended, in whatever way: 0.  timeout_ns = 0 only looks.
  *
- * From a job of the same pool, the calling worker runs the awaited job itself if it is still
- * queued, also beyond the time limit and before others of a higher priority; if it runs
- * already, the wait counts as blocking (idlesched_blocking_begin), so that the pool has
- * another worker meanwhile.
+ * From a job of the same pool, or its done callback, the calling worker runs the awaited job
+ * itself if it is still queued and the time limit is not over: also beyond it, on the same
+ * stack, and before others of a higher priority.  If it runs already, the wait counts as
+ * blocking (idlesched_blocking_begin), so that the pool has another worker meanwhile.
  *
  *   -ETIMEDOUT  it has not after timeout_ns
  *   -EINVAL     it was never submitted, or the submit failed while this waited
  *   -ENOMEM, -EAGAIN  no resources to wait with
  *   -EDEADLK    the job waits for the caller: it is the caller's own, or one that the
  *               calling worker runs further down, or waits, through any number of jobs of
- *               this pool, for one of those
+ *               this pool, for one of those.  Told at once, whatever the time limit, to the
+ *               one that closes the circle; the others wait on
  */
 IDLESCHED_API int idlesched_job_wait(idlesched_job *job, uint64_t timeout_ns);
 
@@ -844,9 +850,13 @@ IDLESCHED_API int idlesched_jobs_wait(idlesched_job *const *jobs, unsigned jobs_
  * done callback is called by this thread, without any lock.  One that runs is asked to stop
  * (idlesched_job_is_cancelled), and ends as it likes.
  *
- *   0          it was queued, and is cancelled
- *   -EBUSY     it runs, and has been asked
- *   -EALREADY  it has ended, or was never submitted
+ * Meanwhile it may end, or be submitted to its pool once more, but not to another pool.
+ *
+ *   0           it was queued, and is cancelled
+ *   -EBUSY      it runs, and has been asked
+ *   -EALREADY   it has ended, or was never submitted; or it has a done callback, and another
+ *               thread that cancels it is about to call that
+ *   -ESHUTDOWN  the pool is a parent process's
  */
 IDLESCHED_API int idlesched_job_cancel(idlesched_job *job);
 /* Whether its job, or its token, was cancelled.  For the job itself, between two steps. */
@@ -854,8 +864,9 @@ IDLESCHED_API bool idlesched_job_is_cancelled(const idlesched_job *job);
 
 /*
  * Cancel every job that has this token, as above, in all pools; and refuse those that are
- * submitted with it from now on.  Looks at each queued job of the process.  How many were
- * queued, and are cancelled.
+ * submitted with it from now on.  How many were queued, and are cancelled.  Looks at each
+ * queued job of the process, under the lock of its pool.  The done callbacks, which this
+ * thread calls, must not destroy a pool.
  */
 IDLESCHED_API uint64_t idlesched_token_cancel(idlesched_token *token);
 IDLESCHED_API bool idlesched_token_is_cancelled(const idlesched_token *token);

@@ -49,7 +49,7 @@ static enum ids_poll poll(struct ids_worker *worker) {
     return worker->group->is_stopping ? IDS_POLL_STOP : IDS_POLL_WAIT;
   if (cell->run == NULL) {
     ids_pool_forget_alarm_locked(self, cell->context);
-    ids_job_set_running_locked(cell->context);
+    ids_job_set_running_locked(cell->context, worker);
   }
   self->jobs_running_count++;
   return IDS_POLL_WORK;
@@ -60,30 +60,23 @@ bool ids_pool_is_idle_locked(const struct idlesched_pool *self) {
          self->expiring_count == 0;
 }
 
-/* Or only delayed ones are left: a close may wait for that. */
+/* Or only delayed ones are left, which a close may not want to wait for. */
 void ids_pool_note_idle_locked(struct idlesched_pool *self) {
   if (self->queue.count == 0 && self->jobs_running_count == 0 && self->expiring_count == 0)
     ids_cond_broadcast(&self->group.changed);
 }
 
-void ids_pool_unqueue_locked(struct idlesched_pool *self, struct idlesched_job *job) {
-  ids_queue_remove(&self->queue, job->priority,
-                   (struct ids_queue_place){ .segment = job->segment_, .index = job->cell_ });
-}
-
-/* A job is running until its done callback has returned; then it counts as ended, and its
- * worker polls next.  One that retires does not, and gives the wake when it leaves. */
-static void job_finished_locked(struct ids_worker *worker, uint64_t *ended_count) {
-  struct idlesched_pool *self = pool_of(worker->group);
+/* A job is running until its done callback has returned; then it counts as ended. */
+static void count_end_locked(struct idlesched_pool *self, uint64_t *ended_count) {
   ids_assert(self->jobs_running_count > 0);
-  ids_worker_set_finishing_locked(worker, true);
   self->jobs_running_count--;
   (*ended_count)++;
   ids_pool_note_idle_locked(self);
 }
 
-static void run_job(struct idlesched_pool *self, struct idlesched_job *job,
-                    struct ids_worker *worker) {
+/* A job that submits when one inside it is done is not about to poll. */
+void ids_pool_run_job_lock(struct idlesched_pool *self, struct idlesched_job *job,
+                           struct ids_worker *worker, bool is_inside) {
   int status = job->run(job, worker);
   void (*done)(struct idlesched_job *) = job->done;
 
@@ -92,26 +85,27 @@ static void run_job(struct idlesched_pool *self, struct idlesched_job *job,
   if (done != NULL) {
     ids_group_unlock(&self->group);
     ids_point("pool.done");
-    worker->is_in_done = true;
+    worker->is_in_done = !is_inside;
     done(job);
     worker->is_in_done = false;
     ids_group_lock(&self->group);
   }
-  job_finished_locked(worker, status < 0 ? &self->failed_count : &self->done_count);
-  ids_group_unlock(&self->group);
+  count_end_locked(self, status < 0 ? &self->failed_count : &self->done_count);
 }
 
+/* Its worker polls next.  One that retires does not, and gives the wake when it leaves. */
 static void work(struct ids_worker *worker) {
   struct idlesched_pool *self = pool_of(worker->group);
   struct ids_cell cell = self->claimed[worker->index];
   self->claimed[worker->index] = (struct ids_cell){ 0 };
   if (cell.run == NULL) {
-    run_job(self, cell.context, worker);
-    return;
+    ids_pool_run_job_lock(self, cell.context, worker, false);
+  } else {
+    cell.run(cell.context);
+    ids_group_lock(&self->group);
+    count_end_locked(self, &self->done_count);
   }
-  cell.run(cell.context);
-  ids_group_lock(&self->group);
-  job_finished_locked(worker, &self->done_count);
+  ids_worker_set_finishing_locked(worker, true);
   ids_group_unlock(&self->group);
 }
 

@@ -14,11 +14,6 @@ static struct idlesched_job *job_of(idlesched_alarm *alarm) {
   return ids_container_of(alarm, struct idlesched_job, alarm_);
 }
 
-/* At the same moment, it is over. */
-static bool is_expired(const struct idlesched_job *job, uint64_t now_ns) {
-  return job->expires_at_ns_ <= now_ns;
-}
-
 static void delay_until_locked(struct idlesched_pool *self, struct idlesched_job *job,
                                uint64_t at_ns) {
   ids_alarms_insert(&self->alarms, &job->alarm_, ids_earlier_ns(at_ns, job->expires_at_ns_));
@@ -52,13 +47,41 @@ void ids_pool_forget_alarm_locked(struct idlesched_pool *self, struct idlesched_
   ids_group_watch_locked(&self->group);
 }
 
+struct idlesched_job *ids_pool_list_delayed_locked(const struct idlesched_pool *self,
+                                                   const idlesched_token *token) {
+  struct idlesched_job *list = NULL;
+  for (idlesched_alarm *alarm = self->alarms.first; alarm != NULL; alarm = ids_alarm_next(alarm)) {
+    struct idlesched_job *job = job_of(alarm);
+    if (!job->is_delayed_ || job->token != token)
+      continue;
+    job->next_ = list;
+    list = job;
+  }
+  return list;
+}
+
+uint64_t ids_pool_drop_delayed_locked(struct idlesched_pool *self, struct ids_drops *drops) {
+  uint64_t count = self->delayed_count;
+  while (self->alarms.first != NULL) {
+    struct idlesched_job *job = job_of(self->alarms.first);
+    bool is_delayed = job->is_delayed_;
+    ids_pool_forget_alarm_locked(self, job);
+    if (is_delayed)
+      ids_job_drop_locked(job, -ECANCELED, drops);
+  }
+  return count;
+}
+
 /* ------------------------------------------------- what a worker asks of us */
+
+/* At the very moment it is over. */
+bool ids_pool_has_expired_locked(const struct idlesched_job *job, uint64_t now_ns) {
+  return ids_job_state(job) == IDLESCHED_JOB_QUEUED && job->expires_at_ns_ <= now_ns;
+}
 
 bool ids_pool_expire_locked(struct idlesched_pool *self, struct idlesched_job *job) {
   bool has_done = job->done != NULL; /* asked first: without one it may be gone */
-  if (!job->is_delayed_)
-    ids_pool_unqueue_locked(self, job);
-  ids_pool_forget_alarm_locked(self, job);
+  ids_pool_unqueue_locked(self, job);
   if (has_done)
     self->expiring_count++;
   else
@@ -81,7 +104,7 @@ static void begin_locked(struct idlesched_pool *self, struct idlesched_job *job,
 struct idlesched_job *ids_pool_ring_locked(struct idlesched_pool *self, uint64_t now_ns) {
   while (ids_alarms_at_ns(&self->alarms) <= now_ns) {
     struct idlesched_job *job = job_of(self->alarms.first);
-    if (is_expired(job, now_ns)) {
+    if (ids_pool_has_expired_locked(job, now_ns)) {
       if (ids_pool_expire_locked(self, job))
         return job;
     } else {

@@ -22,39 +22,39 @@ int ids_pool_wait(struct idlesched_pool *self, uint64_t deadline_ns) {
   return status;
 }
 
-/* The job is not in the queue any more.  Without the lock. */
-static void drop_cell(struct idlesched_pool *self, struct ids_cell cell) {
-  ids_point("pool.dropped");
-  if (cell.run != NULL) {
-    if (self->dropped != NULL)
-      self->dropped(cell.run, cell.context);
-    return;
-  }
-  struct idlesched_job *job = cell.context;
-  void (*done)(struct idlesched_job *) = job->done;
-  ids_group_lock(&self->group);
-  ids_job_end_locked(job, IDLESCHED_JOB_CANCELLED, -ECANCELED);
+static void drop_plain_unlock(struct idlesched_pool *self, struct ids_cell cell) {
   ids_group_unlock(&self->group);
-  if (done != NULL)
-    done(job);
+  ids_point("pool.dropped");
+  if (self->dropped != NULL)
+    self->dropped(cell.run, cell.context);
+}
+
+static void drop_job_unlock(struct idlesched_pool *self, struct idlesched_job *job) {
+  struct ids_drops drops = { .first = NULL };
+  ids_job_drop_locked(job, -ECANCELED, &drops);
+  ids_pool_end_drops_unlock(self, &drops);
 }
 
 /* Cancel what is queued: taken from the workers at once, then ended one by one
- * with the lock dropped.  How many they were. */
+ * with the lock dropped, unless somebody else cancels it first.  How many they were. */
 static uint64_t drop_queue_locked(struct idlesched_pool *self) {
-  struct ids_queue queue = self->queue;
-  self->queue = (struct ids_queue){ 0 };
-  uint64_t count = queue.count;
-  self->cancelled_count += count;
-  ids_group_unlock(&self->group);
-
+  struct ids_drops drops = { .first = NULL };
+  uint64_t dropped_count = ids_pool_drop_delayed_locked(self, &drops);
   struct ids_cell cell;
-  while (ids_queue_pop(&queue, &cell))
-    drop_cell(self, cell);
-  ids_queue_deinit(&queue);
-
+  self->dropping = self->queue;
+  self->queue = (struct ids_queue){ 0 };
+  self->cancelled_count += self->dropping.count + dropped_count;
+  ids_pool_end_drops_unlock(self, &drops);
   ids_group_lock(&self->group);
-  return count;
+  for (; ids_queue_pop(&self->dropping, &cell); dropped_count++) {
+    if (cell.run == NULL)
+      drop_job_unlock(self, cell.context);
+    else
+      drop_plain_unlock(self, cell);
+    ids_group_lock(&self->group);
+  }
+  ids_queue_deinit(&self->dropping);
+  return dropped_count;
 }
 
 /* Somebody else closes the pool, or has done so. */
@@ -71,7 +71,20 @@ static unsigned threads_left_locked(const struct idlesched_pool *self) {
 
 /* Those that run a job are not waited for: their time was up before. */
 static void await_leaving_locked(struct idlesched_pool *self, uint64_t deadline_ns) {
-  while (threads_left_locked(self) > self->jobs_running_count && ids_now_ns() < deadline_ns)
+  while (threads_left_locked(self) + self->jobs_inside_count > self->jobs_running_count &&
+         ids_now_ns() < deadline_ns)
+    ids_group_wait_locked(&self->group, deadline_ns);
+}
+
+/* Only delayed jobs are left, none of which is due in time: they are not waited for. */
+static bool is_rest_too_late_locked(const struct idlesched_pool *self, uint64_t deadline_ns) {
+  return self->queue.count == 0 && self->jobs_running_count + self->expiring_count == 0 &&
+         ids_alarms_at_ns(&self->alarms) > deadline_ns;
+}
+
+static void drain_locked(struct idlesched_pool *self, uint64_t deadline_ns) {
+  while (!ids_pool_is_idle_locked(self) && !is_rest_too_late_locked(self, deadline_ns) &&
+         ids_now_ns() < deadline_ns)
     ids_group_wait_locked(&self->group, deadline_ns);
 }
 
@@ -81,7 +94,7 @@ static void close_locked(struct idlesched_pool *self, enum idlesched_close_mode 
   self->closer = ids_thread_number();
   ids_group_await_launch_locked(&self->group);
   if (mode == IDLESCHED_CLOSE_DRAIN)
-    await_idle_locked(self, deadline_ns);
+    drain_locked(self, deadline_ns);
   out->dropped_count = drop_queue_locked(self);
   await_idle_locked(self, deadline_ns);
 

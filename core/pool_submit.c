@@ -22,6 +22,9 @@ static int push_locked(struct idlesched_pool *self, struct ids_cell cell) {
   if (self->admission != IDS_POOL_OPEN)
     return -ESHUTDOWN;
   struct idlesched_job *job = cell.run == NULL ? cell.context : NULL;
+  /* Under the lock: a token is set before its jobs are looked for here. */
+  if (job != NULL && ids_job_has_cancelled_token(job))
+    return -ECANCELED;
   uint32_t previous = 0;
   if (job != NULL && !ids_job_claim_locked(job, self, &previous))
     return -EALREADY;

@@ -28,11 +28,18 @@ static unsigned level_of(int priority) {
   return (unsigned)(priority + IDLESCHED_PRIORITY_MOST);
 }
 
-static unsigned highest_level(const struct ids_queue *self) {
+/* The first segment of the highest of these levels. */
+static struct ids_queue_segment *highest_head(const struct ids_queue *self, uint32_t levels) {
   unsigned level = 0;
-  for (uint32_t rest = self->mask >> 1; rest != 0; rest >>= 1)
+  for (uint32_t rest = levels >> 1; rest != 0; rest >>= 1)
     level++;
-  return level;
+  return self->chains[level].head;
+}
+
+static uint32_t first_queued(const struct ids_queue_segment *segment, uint32_t from) {
+  while (from < segment->end && is_empty(&segment->cells[from]))
+    from++;
+  return from;
 }
 
 void ids_queue_deinit(struct ids_queue *self) {
@@ -114,10 +121,11 @@ bool ids_queue_pop(struct ids_queue *self, struct ids_cell *out) {
   ids_assert((self->count == 0) == (self->mask == 0));
   if (self->count == 0)
     return false;
-  struct ids_queue_segment *head = self->chains[highest_level(self)].head;
-  while (is_empty(&head->cells[head->first])) /* Q1: there is another one behind it */
-    head->first++;
-  *out = head->cells[head->first++];
+  struct ids_queue_segment *head = highest_head(self, self->mask);
+  uint32_t index = first_queued(head, head->first);
+  ids_assert(index < head->end); /* Q1 */
+  head->first = index + 1;
+  *out = head->cells[index];
   count_out(self, head);
   return true;
 }
@@ -129,4 +137,33 @@ void ids_queue_remove(struct ids_queue *self, int priority, struct ids_queue_pla
   ids_assert(!is_empty(&segment->cells[place.index]));
   segment->cells[place.index] = empty_cell;
   count_out(self, segment);
+}
+
+/* Q1: a segment has one. */
+static struct ids_queue_place first_in(struct ids_queue_segment *segment) {
+  return (struct ids_queue_place){ .segment = segment,
+                                   .index = first_queued(segment, segment->first) };
+}
+
+struct ids_queue_place ids_queue_first(const struct ids_queue *self) {
+  if (self->mask == 0)
+    return (struct ids_queue_place){ .segment = NULL };
+  return first_in(highest_head(self, self->mask));
+}
+
+struct ids_queue_place ids_queue_after(const struct ids_queue *self, struct ids_queue_place place) {
+  struct ids_queue_segment *segment = place.segment;
+  place.index = first_queued(segment, place.index + 1);
+  if (place.index < segment->end)
+    return place;
+  if (segment->next != NULL)
+    return first_in(segment->next);
+  uint32_t lower = self->mask & ((UINT32_C(1) << level_of(segment->priority)) - 1);
+  if (lower == 0)
+    return (struct ids_queue_place){ .segment = NULL };
+  return first_in(highest_head(self, lower));
+}
+
+const struct ids_cell *ids_queue_at(struct ids_queue_place place) {
+  return &place.segment->cells[place.index];
 }

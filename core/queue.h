@@ -57,4 +57,12 @@ bool ids_queue_pop(struct ids_queue *self, struct ids_cell *out);
 /* Take out a queued cell, whatever is before it: O(1). */
 void ids_queue_remove(struct ids_queue *self, int priority, struct ids_queue_place place);
 
+/*
+ * All that are queued, in the order of pops; the last one is followed by nowhere.  The cell
+ * at a place may be removed when the one after it is known.
+ */
+struct ids_queue_place ids_queue_first(const struct ids_queue *self);
+struct ids_queue_place ids_queue_after(const struct ids_queue *self, struct ids_queue_place place);
+const struct ids_cell *ids_queue_at(struct ids_queue_place place);
+
 #endif

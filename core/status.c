@@ -9,9 +9,10 @@ static const struct {
 } texts[] = {
   { 0, "success" },
   { -EAGAIN, "the system refuses another thread or other resource: a limit is reached" },
-  { -EALREADY, "it was begun before and has not ended: the job, or the watch" },
+  { -EALREADY, "it is under way already: the job, or the watch; or, for a cancel, no more" },
   { -EBADMSG, "the file is not one of the kernel's pressure stall information" },
-  { -ECANCELED, "the job was cancelled before it ran" },
+  { -EBUSY, "the job runs, and has been asked to stop" },
+  { -ECANCELED, "the job, or its token, was cancelled before it ran" },
   { -EDEADLK, "called from a job of the same pool, which would wait for itself" },
   { -EINVAL, "an argument is out of its range, or the job was never submitted" },
   { -ENOMEM, "not enough memory" },

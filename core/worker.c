@@ -24,7 +24,7 @@ void ids_worker_set_memory(struct ids_worker *self, uint64_t live_bytes, uint64_
 
 /* Wake one more worker, outside the lock.  A refused thread is no loss here: the caller has
  * one, and polls again or gets the ticket. */
-static void pass_on(struct ids_wake wake) {
+void ids_wake_pass_on(struct ids_wake wake) {
   if (wake.worker == NULL || ids_wake_deliver(wake) == 0)
     return;
   struct ids_group *group = wake.worker->group;
@@ -55,7 +55,7 @@ static bool ring_locked(struct ids_worker *self) {
       ids_worker_claim_itself_locked(self);
     struct ids_wake next = ids_group_grant_wanted_locked(group);
     ids_group_unlock(group);
-    pass_on(next);
+    ids_wake_pass_on(next);
     ids_point("worker.tell");
     group->ops->tell(group, what);
     ids_host_thread_check_may_allocate();
@@ -91,7 +91,7 @@ static enum ids_poll run_locked(struct ids_worker *self) {
   while (answer == IDS_POLL_WORK) {
     self->is_released = false;
     ids_group_unlock(group);
-    pass_on(next);
+    ids_wake_pass_on(next);
     next.worker = NULL;
     ids_point("worker.work");
     group->ops->work(self);
@@ -153,7 +153,7 @@ static void stop_locked(struct ids_worker *self) {
   struct ids_group *group = self->group;
   struct ids_wake next = ids_group_grant_wanted_locked(group); /* it leaves the queue to others */
   ids_group_unlock(group);
-  pass_on(next);
+  ids_wake_pass_on(next);
   ids_point("worker.stop");
   group->ops->stop(self);
   ids_worker_set_memory(self, 0, 0);

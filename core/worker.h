@@ -41,6 +41,9 @@
  * must call ids_worker_launch_failed_locked(wake.worker).
  */
 int ids_wake_deliver(struct ids_wake wake);
+/* The same by a worker that runs, for which a refused thread is no loss: it polls again.  NULL
+ * is nobody. */
+void ids_wake_pass_on(struct ids_wake wake);
 
 /* The worker whose thread calls, or NULL. */
 struct ids_worker *ids_worker_current(void);

@@ -28,7 +28,7 @@ local layers = {
   { "worker" },
   { "queue", "job", "pools" },
   { "pool" },
-  { "release" },
+  { "release", "token" },
   { "stats", "audit", "pressure" },
   { "idlesched" },
 }

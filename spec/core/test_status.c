@@ -11,7 +11,7 @@
 #include "idlesched.h"
 
 /* Those that idlesched.h promises somewhere. */
-static const int statuses[] = { -EAGAIN, -EALREADY, -EBADMSG, -ECANCELED, -EDEADLK,
+static const int statuses[] = { -EAGAIN, -EALREADY, -EBADMSG, -EBUSY,     -ECANCELED, -EDEADLK,
                                 -EINVAL, -ENOMEM,   -ENOTSUP, -ESHUTDOWN, -ETIMEDOUT };
 
 enum { STATUSES = sizeof statuses / sizeof statuses[0] };

@@ -415,24 +415,37 @@ static void waitable_done(idlesched_job *job) {
     job_is_done(self);
 }
 
-int sim_submit_waitable(idlesched_pool *pool, unsigned i) {
-  return sim_submit_timed(pool, i, 0, 0);
-}
-
-int sim_submit_timed(idlesched_pool *pool, unsigned i, uint64_t delay_ns, uint64_t expire_ns) {
+int sim_submit_again(idlesched_pool *pool, unsigned i) {
   struct sim_trace *self = begin_submit(i);
-  self->is_waitable = true;
-  self->due_at_ns = delay_ns > 0 ? self->submitted_at_ns + delay_ns : 0;
-  self->expires_at_ns = expire_ns > 0 ? self->submitted_at_ns + expire_ns : 0;
-  self->job = (idlesched_job){ .run = run_waitable,
-                               .done = waitable_done,
-                               .context = self,
-                               .delay_ns = delay_ns,
-                               .expire_ns = expire_ns };
+  const idlesched_job *job = &self->job;
+  self->due_at_ns = job->delay_ns > 0 ? self->submitted_at_ns + job->delay_ns : 0;
+  self->expires_at_ns = job->expire_ns > 0 ? self->submitted_at_ns + job->expire_ns : 0;
   int status = idlesched_pool_submit_job(pool, &self->job);
   if (status != 0)
     self->submits_count--;
   return status;
+}
+
+int sim_submit_like(idlesched_pool *pool, unsigned i, const idlesched_job *like) {
+  struct sim_trace *self = &sim_jobs[i];
+  self->is_waitable = true;
+  self->job = (idlesched_job){ .run = run_waitable,
+                               .done = waitable_done,
+                               .context = self,
+                               .priority = like->priority,
+                               .delay_ns = like->delay_ns,
+                               .expire_ns = like->expire_ns,
+                               .token = like->token };
+  return sim_submit_again(pool, i);
+}
+
+int sim_submit_timed(idlesched_pool *pool, unsigned i, uint64_t delay_ns, uint64_t expire_ns) {
+  return sim_submit_like(pool, i,
+                         &(const idlesched_job){ .delay_ns = delay_ns, .expire_ns = expire_ns });
+}
+
+int sim_submit_waitable(idlesched_pool *pool, unsigned i) {
+  return sim_submit_like(pool, i, &(const idlesched_job){ .priority = 0 });
 }
 
 void sim_must_submit(idlesched_pool *pool, unsigned i) {

@@ -129,6 +129,10 @@ void sim_must_submit(idlesched_pool *pool, unsigned i);
 void sim_work(idlesched_pool *pool, unsigned i);
 /* Submit number i as a job that can be waited for, with a done callback. */
 int sim_submit_waitable(idlesched_pool *pool, unsigned i);
+/* The same with the priority, the token, the delay and the expiry of this one. */
+int sim_submit_like(idlesched_pool *pool, unsigned i, const idlesched_job *like);
+/* Submit it once more, as it is: it may be under way. */
+int sim_submit_again(idlesched_pool *pool, unsigned i);
 /* The same for one that is to begin so much later, and no later than that; 0 for neither. */
 int sim_submit_timed(idlesched_pool *pool, unsigned i, uint64_t delay_ns, uint64_t expire_ns);
 /* Called on the worker when a job begins, and at the end of the done callback of one that can
