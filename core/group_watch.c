@@ -38,12 +38,11 @@ bool ids_group_is_watched_locked(const struct ids_group *self) {
   return !has_idle(self, IDS_WORKER_PARKED) && is_somebody_awake(self);
 }
 
+/* Who has a slow ticket will look, some time: nobody else is free, or was when it got it. */
 bool ids_group_needs_watcher_locked(const struct ids_group *self) {
-  if (alarm_ns(self) == IDS_NEVER || self->finishing_count > 0 ||
-      has_idle(self, IDS_WORKER_PARKED) || has_idle(self, IDS_WORKER_RELEASING))
-    return false;
-  /* Who has a slow ticket will look, some time: that will do when nobody else can. */
-  return self->slow_tickets_count == 0 || has_idle(self, IDS_WORKER_ABSENT);
+  return alarm_ns(self) != IDS_NEVER && self->slow_tickets_count == 0 &&
+         self->finishing_count == 0 && !has_idle(self, IDS_WORKER_PARKED) &&
+         !has_idle(self, IDS_WORKER_RELEASING);
 }
 
 static void wake_watcher_locked(struct ids_group *self) {

@@ -445,7 +445,9 @@ void ids_worker_retire(struct ids_worker *self) {
   if (may_retire && !self->group->is_stopping) /* else it leaves as it is */
     ids_worker_set_retiring_locked(self, true);
   ids_cond_signal(&self->wake);
+  struct ids_wake wake = ids_group_grant_wanted_locked(self->group); /* it may have to watch */
   ids_group_unlock(self->group);
+  ids_wake_pass_on(wake);
 }
 
 int ids_group_start_locked(struct ids_group *self, unsigned workers_count) {
