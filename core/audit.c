@@ -14,8 +14,8 @@ static void note(void *context, const char *rule, uint64_t left, uint64_t right)
 
 static void audit_jobs_locked(const struct idlesched_pool *pool, idlesched_audit *audit) {
   uint64_t accounted = pool->queue.count + pool->delayed_count + pool->expiring_count +
-                       pool->jobs_running_count + pool->done_count +
-                       pool->failed_count + pool->cancelled_count;
+                       pool->jobs_running_count + pool->done_count + pool->failed_count +
+                       pool->cancelled_count;
   if (pool->submitted_count != accounted)
     note(audit, "J1 submitted = queued + delayed + expiring + running + done + failed + cancelled",
          pool->submitted_count, accounted);

@@ -93,6 +93,5 @@ void ids_worker_claim_itself_locked(struct ids_worker *self) {
 bool ids_worker_may_exit_locked(const struct ids_worker *self) {
   const struct ids_group *group = self->group;
   return alarm_ns(group) == IDS_NEVER || group->active_count >= group->config.workers_max ||
-         has_several(&group->wakeable[IDS_WORKER_PARKED]) ||
-         has_idle(group, IDS_WORKER_RELEASING);
+         has_several(&group->wakeable[IDS_WORKER_PARKED]) || has_idle(group, IDS_WORKER_RELEASING);
 }

@@ -272,8 +272,7 @@ static bool wait_locked(struct ids_worker *self) {
     } else if (ids_pass_is_mine_locked(self, now_ns)) {
       ids_pass_run_locked(self);
     } else {
-      uint64_t own_ns =
-        ids_worker_watches_until_locked(self, ids_earlier_ns(release_ns, exit_ns));
+      uint64_t own_ns = ids_worker_watches_until_locked(self, ids_earlier_ns(release_ns, exit_ns));
       sleep_locked(self, ids_pass_sleeps_until_locked(self, own_ns));
     }
   }

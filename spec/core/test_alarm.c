@@ -30,8 +30,7 @@ static void insert(struct entry *entry, uint64_t at_ns) {
   unsigned place = both.count;
   while (place > 0 && both.order[place - 1]->at_ns > at_ns)
     place--;
-  memmove(&both.order[place + 1], &both.order[place],
-          (both.count - place) * sizeof *both.order);
+  memmove(&both.order[place + 1], &both.order[place], (both.count - place) * sizeof *both.order);
   both.order[place] = entry;
   both.count++;
   entry->at_ns = at_ns;
@@ -44,8 +43,7 @@ static void take_out(struct entry *entry) {
   while (both.order[place] != entry)
     place++;
   both.count--;
-  memmove(&both.order[place], &both.order[place + 1],
-          (both.count - place) * sizeof *both.order);
+  memmove(&both.order[place], &both.order[place + 1], (both.count - place) * sizeof *both.order);
   entry->is_in = false;
   ids_alarms_remove(&both.alarms, &entry->alarm);
 }
@@ -114,8 +112,9 @@ SPEC(any_mixture_keeps_the_order, "G6 alarm: any mixture gives the order that a 
   empty();
 }
 
-SPEC(what_is_in_no_heap_is_not_taken_out, "G6 alarm: to take one out of an empty heap is an "
-                                          "assertion",
+SPEC(what_is_in_no_heap_is_not_taken_out,
+     "G6 alarm: to take one out of an empty heap is an "
+     "assertion",
      .aborts_with = "self->first != NULL") {
   ids_alarms_remove(&both.alarms, &both.entries[0].alarm);
 }

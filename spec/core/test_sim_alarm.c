@@ -29,8 +29,7 @@ static void must_submit_timed(unsigned i, uint64_t delay_ns, uint64_t expire_ns)
  * last idle worker takes, one for another watcher.  Besides, others may have been given. */
 static void check_wakes_are_few(unsigned others_count) {
   idlesched_pool_stats stats = sim_stats(the_pool);
-  SIM_CHECK_RELATION(stats.wakes - stats.tickets_lost, <=,
-                     2 * stats.jobs_submitted + others_count);
+  SIM_CHECK_RELATION(stats.wakes - stats.tickets_lost, <=, 2 * stats.jobs_submitted + others_count);
 }
 
 static void finish(void) {
@@ -171,15 +170,18 @@ static void submit_what_expires(void *context) {
   must_submit_timed(13, 0, IDS_MS);
 }
 
-static void (*const calls_away[])(void *context) = {
-  submit_one, submit_two, retire_watcher, release_all,         start_more,
-  free_some,  submit_sooner, submit_what_expires
-};
+static void (*const calls_away[])(void *context) = { submit_one,     submit_two,
+                                                     retire_watcher, release_all,
+                                                     start_more,     free_some,
+                                                     submit_sooner,  submit_what_expires };
 
 static const struct setting short_lives[] = {
   { .workers_max = 1, .idle_release_ns = 50 * IDS_MS, .idle_exit_ns = 120 * IDS_MS },
   { .workers_max = 2, .idle_release_ns = 50 * IDS_MS, .idle_exit_ns = 120 * IDS_MS },
-  { .workers_max = 2, .idle_release_ns = 50 * IDS_MS, .idle_exit_ns = 120 * IDS_MS, .busy_count = 1 },
+  { .workers_max = 2,
+    .idle_release_ns = 50 * IDS_MS,
+    .idle_exit_ns = 120 * IDS_MS,
+    .busy_count = 1 },
   { .workers_max = 3, .idle_release_ns = NEVER, .idle_exit_ns = 120 * IDS_MS },
   { .workers_max = 2, .idle_release_ns = 50 * IDS_MS, .idle_exit_ns = 1, .is_dedicated = true },
 };
@@ -255,6 +257,70 @@ SPEC(called_away_at_any_step, "G4 G6 the same at every step, in any order of thi
   }
 }
 
+/* In all schedules, as far as they go: one thing beside alarms that are set. */
+static void beside(void *context) {
+  struct sim_client client;
+  make_pool(&(const struct setting){ .workers_max = 2, .idle_exit_ns = 120 * IDS_MS });
+  sim_client_start(&client, *(void (*const *)(void *context))context, NULL);
+  must_submit_timed(0, DELAY_NS, 0);
+  must_submit_timed(1, 0, DELAY_NS);
+  sim_client_join(&client);
+  finish();
+}
+
+SPEC(alarms_are_set_beside_others,
+     "G4 G7 whatever happens while alarms are set: no job is lost, and wakes are few",
+     .limit_s = 120) {
+  for (unsigned i = 0; i < ids_countof(calls_away); i++) {
+    struct sim_plan plan = plan_of("set beside", beside, (void *)&calls_away[i]);
+    sim_pool_searches(&plan, 1, 60000);
+  }
+}
+
+/* Who watches is at something that takes time when an alarm is due. */
+struct tidying {
+  unsigned workers_count;
+  bool has_state, retires;
+  uint64_t begins_at_ns;
+};
+
+/* A pass or a release begins at 50 ms, and its purge takes 30 ms; a state takes 20 steps of
+ * 2 ms.  The alarm is for 61 ms. */
+static void due_while_tidying(void *context) {
+  const struct tidying *tidying = context;
+  sim_states(tidying->has_state ? SIM_THREADS_MAX : 0, 20, 2 * IDS_MS);
+  the_pool = SIM_POOL(.workers_max = tidying->workers_count, .idle_release_ns = 50 * IDS_MS,
+                      .idle_exit_ns = NEVER, .hooks = sim_state_hooks);
+  uint64_t begin_ns = ids_now_ns();
+  SIM_CHECK_EQUAL(idlesched_pool_start_workers(the_pool, tidying->workers_count), 0);
+  sim_heap_configure(&(struct sim_heap_config){ .purge_ns = 30 * IDS_MS });
+  must_submit_timed(0, 61 * IDS_MS, 0);
+  if (tidying->retires) {
+    sim_sleep_ns(20 * IDS_MS);
+    retire_watcher(NULL);
+  }
+  SIM_CHECK_EQUAL(idlesched_pool_wait(the_pool, NEVER), 0);
+  SIM_CHECK_EQUAL(sim_jobs[0].started_at_ns, begin_ns + tidying->begins_at_ns);
+  finish();
+}
+
+SPEC(due_while_who_watches_tidies,
+     "G6 A1 an alarm that falls due in a pass rings at its moment when another worker is parked; "
+     "else when the purge, or the step of a collection, is over") {
+  static const struct tidying all[] = {
+    { .workers_count = 2, .begins_at_ns = 61 * IDS_MS },
+    { .workers_count = 1, .begins_at_ns = 80 * IDS_MS },
+    { .workers_count = 1, .has_state = true, .begins_at_ns = 62 * IDS_MS },
+    { .workers_count = 2, .has_state = true, .begins_at_ns = 62 * IDS_MS },
+    { .workers_count = 1, .retires = true, .begins_at_ns = 61 * IDS_MS }, /* its successor */
+  };
+  for (unsigned i = 0; i < ids_countof(all); i++) {
+    struct tidying tidying = all[i];
+    struct sim_plan plan = plan_of("due while tidying", due_while_tidying, &tidying);
+    sim_spec_exhaust(&plan);
+  }
+}
+
 /* Between alarms nobody wakes up, and a worker that stays for one alone leaves with it. */
 static void at_rest(void *context) {
   (void)context;
@@ -271,7 +337,7 @@ static void at_rest(void *context) {
   SIM_CHECK_EQUAL(stats.parked, 1);
   SIM_CHECK_EQUAL(stats.exits, 2);
   SIM_CHECK_EQUAL(stats.releases, exits_late ? 3 : 1); /* the others' exits have released */
-  SIM_CHECK_EQUAL(sim_steps_of_sleep(7 * IDS_S), 1); /* the scenario's own */
+  SIM_CHECK_EQUAL(sim_steps_of_sleep(7 * IDS_S), 1);   /* the scenario's own */
   if (cancels) {
     SIM_CHECK_EQUAL(idlesched_job_cancel(&sim_jobs[0].job), 0);
     SIM_CHECK_EQUAL(sim_stats(the_pool).threads, 1);
@@ -464,8 +530,9 @@ static void close_at_a_step(void *context) {
   sim_pool_finish(the_pool);
 }
 
-SPEC(close_at_any_step,
-     "G3 G4 a pool with delayed jobs, and such as may expire, is closed at any step: each ends once") {
+SPEC(
+  close_at_any_step,
+  "G3 G4 a pool with delayed jobs, and such as may expire, is closed at any step: each ends once") {
   const struct setting all[] = { { .workers_max = 1 },
                                  { .workers_max = 2 },
                                  { .workers_max = 2, .is_dedicated = true },
@@ -543,10 +610,10 @@ static void submit_refusable(void *context) {
 static void refused(void *context) {
   const struct setting *setting = context;
   struct sim_client clients[2];
-  the_pool = sim_pool_try_create(&(const idlesched_pool_config){
-    .workers_max = setting->workers_max,
-    .is_dedicated = setting->is_dedicated,
-    .idle_exit_ns = setting->idle_exit_ns });
+  the_pool = sim_pool_try_create(
+    &(const idlesched_pool_config){ .workers_max = setting->workers_max,
+                                    .is_dedicated = setting->is_dedicated,
+                                    .idle_exit_ns = setting->idle_exit_ns });
   if (the_pool == NULL)
     return;
   sim_jobs_take(setting->busy_count * DELAY_NS);

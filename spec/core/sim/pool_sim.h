@@ -109,11 +109,11 @@ struct sim_trace {
   unsigned submits_count, runs_count, drops_count;
   uint64_t submitted_at_ns, started_at_ns;
   uint64_t due_at_ns, expires_at_ns; /* 0: at once, never */
-  unsigned began; /* how many jobs of the run had begun, this one included */
-  unsigned worker;      /* index of the one that ran it last */
-  uintptr_t thread;     /* number of the thread that did */
-  bool is_waitable;     /* submitted as `job` */
-  unsigned dones_count; /* how often its done callback was called */
+  unsigned began;                    /* how many jobs of the run had begun, this one included */
+  unsigned worker;                   /* index of the one that ran it last */
+  uintptr_t thread;                  /* number of the thread that did */
+  bool is_waitable;                  /* submitted as `job` */
+  unsigned dones_count;              /* how often its done callback was called */
   idlesched_job job;
 };
 extern struct sim_trace sim_jobs[SIM_JOBS_MAX];
