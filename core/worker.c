@@ -37,11 +37,6 @@ static bool has_alarm(const struct ids_group *group) {
   return group->ops->next_alarm_ns(group) != IDS_NEVER;
 }
 
-/* Asks for the time only if there is an alarm. */
-static bool is_alarm_due(const struct ids_group *group) {
-  return has_alarm(group) && group->ops->next_alarm_ns(group) <= ids_now_ns();
-}
-
 /*
  * Do what is due.  The lock is dropped meanwhile if the owner has somebody to tell; so that
  * nobody takes a worker that is parked for asleep then, it is RELEASING.  True if that was so.
@@ -50,7 +45,7 @@ static bool ring_locked(struct ids_worker *self) {
   struct ids_group *group = self->group;
   bool has_told = false;
   void *what;
-  while (is_alarm_due(group) && (what = group->ops->ring(group, ids_now_ns())) != NULL) {
+  while (has_alarm(group) && (what = group->ops->ring(group, ids_now_ns())) != NULL) {
     if (self->state == IDS_WORKER_PARKED)
       ids_worker_claim_itself_locked(self);
     struct ids_wake next = ids_group_grant_wanted_locked(group);
@@ -65,12 +60,15 @@ static bool ring_locked(struct ids_worker *self) {
   return has_told;
 }
 
-/* The poll of a worker that uses its ticket gives others the tickets that are wanted, as it
+/* A worker that retires does not poll.  The poll of one that uses its ticket gives others the tickets that are wanted, as it
  * took one; and so does one that may have rung.  next is for pass_on(). */
 static enum ids_poll ring_and_poll_locked(struct ids_worker *self, bool passes_on,
                                           struct ids_wake *next) {
   passes_on |= has_alarm(self->group);
-  ring_locked(self);
+  if (!self->is_retiring)
+    ring_locked(self);
+  if (self->is_retiring) /* before, or since */
+    return IDS_POLL_STOP;
   enum ids_poll answer = ids_worker_poll_locked(self);
   if (answer == IDS_POLL_WORK && passes_on)
     *next = ids_group_grant_wanted_locked(self->group);
@@ -100,17 +98,21 @@ static enum ids_poll run_locked(struct ids_worker *self) {
     ids_worker_set_finishing_locked(self, false);
     if (group->config.is_dedicated)
       ids_worker_set_retiring_locked(self, true);
-    answer = self->is_retiring ? IDS_POLL_STOP : ring_and_poll_locked(self, false, &next);
+    answer = ring_and_poll_locked(self, false, &next);
   }
   return answer;
 }
 
 /* ---------------------------------------------------------------- tidying */
 
+static bool is_alarm_due(const struct ids_group *group) {
+  return group->ops->next_alarm_ns(group) <= ids_now_ns();
+}
+
 /* By a ticket, or for an alarm that nobody else may watch. */
 static bool is_wanted(struct ids_worker *self) {
   ids_group_lock(self->group);
-  bool result = self->has_ticket || is_alarm_due(self->group);
+  bool result = self->has_ticket || (has_alarm(self->group) && is_alarm_due(self->group));
   ids_group_unlock(self->group);
   return result;
 }
