@@ -524,7 +524,7 @@ typedef struct idlesched_close_report {
  * one that is under way, and reports the threads that are left now.  out may be NULL.
  *
  * The callbacks of dropped jobs run on the closing thread, beyond the limit; they
- * must not destroy the pool.
+ * must not destroy the pool, nor wait for one of the other jobs.
  *
  *   -EINVAL     mode is none of the two
  *   -ETIMEDOUT  some threads still run a job or a hook, and leave when it ends; or
@@ -866,7 +866,7 @@ IDLESCHED_API bool idlesched_job_is_cancelled(const idlesched_job *job);
  * Cancel every job that has this token, as above, in all pools; and refuse those that are
  * submitted with it from now on.  How many were queued, and are cancelled.  Looks at each
  * queued job of the process, under the lock of its pool.  The done callbacks, which this
- * thread calls, must not destroy a pool.
+ * thread calls, must not destroy a pool, nor wait for one of the other jobs.
  */
 IDLESCHED_API uint64_t idlesched_token_cancel(idlesched_token *token);
 IDLESCHED_API bool idlesched_token_is_cancelled(const idlesched_token *token);

@@ -13,7 +13,6 @@ static void remove_from(struct ids_queue *queue, struct idlesched_job *job) {
   ids_assert(is_to_come(job));
   ids_queue_remove(queue, job->priority,
                    (struct ids_queue_place){ .segment = job->segment_, .index = job->cell_ });
-  job->segment_ = NULL;
 }
 
 bool ids_pool_may_begin_locked(const struct idlesched_pool *self, const struct idlesched_job *job,

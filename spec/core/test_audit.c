@@ -132,6 +132,11 @@ SPEC(jobs_that_do_not_add_up, "N5 the audit of a pool names jobs that do not add
   CHECK_EQ_INT(idlesched_pool_audit(pool, &audit), 1);
   CHECK_CONTAINS(audit.findings[0].rule, "J2 no more jobs run");
   pool->submitted_count = pool->jobs_running_count = 0;
+  pool->dropping.count = pool->queue.count = 1;
+  pool->submitted_count = 1;
+  CHECK_GE_INT(idlesched_pool_audit(pool, &audit), 1);
+  CHECK_CONTAINS(audit.findings[audit.broken_count - 1].rule, "J3 nothing is queued");
+  pool->dropping.count = pool->queue.count = pool->submitted_count = 0;
   CHECK_EQ_INT(idlesched_pool_audit(pool, &audit), 0);
   idlesched_pool_destroy(pool);
 }

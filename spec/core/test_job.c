@@ -279,7 +279,7 @@ static int wait_for_itself(idlesched_job *job, idlesched_worker *worker) {
   return idlesched_job_wait(job, IDLESCHED_NEVER);
 }
 
-SPEC(a_job_does_not_wait_for_its_own_pool, "G9 a wait from a job of the same pool is refused") {
+SPEC(a_job_does_not_wait_for_itself, "G9 a job's wait for itself is refused") {
   idlesched_pool *pool = POOL(.workers_max = 1);
   idlesched_job job = { .run = wait_for_itself };
   run_to_the_end(pool, &job);

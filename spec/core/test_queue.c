@@ -244,6 +244,41 @@ SPEC(any_mixture_with_removals, "queue: pushes, pops and removals of all priorit
   CHECK_NOTHING_IS_LEFT();
 }
 
+SPEC(all_cells_are_looked_at, "queue: a walk meets the queued cells in the order of their pops") {
+  struct ids_queue queue = { 0 };
+  CHECK(ids_queue_first(&queue).segment == NULL);
+  enum { CELLS = 3 * MANY };
+  for (uintptr_t i = 0; i < CELLS; i++)
+    push_at(&queue, i, (int)(i % 3) - 1);
+  /* Every other cell is removed as the walk goes, and its segment with the last of them. */
+  struct ids_queue_place place = ids_queue_first(&queue);
+  unsigned met_count = 0;
+  while (place.segment != NULL) {
+    struct ids_queue_place here = place;
+    uintptr_t number = (uintptr_t)ids_queue_at(here)->context - 1;
+    REQUIRE_EQ_INT((int)(number % 3), 2 - (int)(met_count / MANY));
+    REQUIRE_EQ_U64(number / 3, met_count % MANY);
+    place = ids_queue_after(&queue, here);
+    if (met_count++ % 2 == 0 || number / 3 < MANY / 2)
+      ids_queue_remove(&queue, (int)(number % 3) - 1, here);
+  }
+  CHECK_EQ_INT(met_count, CELLS);
+  met_count = 0;
+  for (place = ids_queue_first(&queue); place.segment != NULL;
+       place = ids_queue_after(&queue, place)) {
+    struct ids_cell cell = *ids_queue_at(place);
+    CHECK(cell.context != NULL);
+    met_count++;
+  }
+  CHECK_EQ_U64(queue.count, met_count);
+  struct ids_cell cell;
+  while (ids_queue_pop(&queue, &cell))
+    met_count--;
+  CHECK_EQ_INT(met_count, 0);
+  ids_queue_deinit(&queue);
+  CHECK_NOTHING_IS_LEFT();
+}
+
 SPEC(a_cell_is_not_removed_twice, "G4 queue: removing a cell twice is an assertion",
      .aborts_with = "!is_empty") {
   struct ids_queue queue = { 0 };

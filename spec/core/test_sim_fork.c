@@ -75,6 +75,7 @@ static void check_inherited(idlesched_pool *pool, idlesched_job *job) {
   SIM_CHECK_EQUAL(idlesched_pool_release(pool, NEVER, NULL), -ESHUTDOWN);
   int waited = idlesched_job_wait(job, NEVER); /* it may have ended, or not have begun */
   SIM_CHECK(waited == 0 || waited == -EINVAL || waited == -ESHUTDOWN);
+  SIM_CHECK_EQUAL(idlesched_job_cancel(job), waited == -ESHUTDOWN ? -ESHUTDOWN : -EALREADY);
   idlesched_close_report report;
   SIM_CHECK_EQUAL(idlesched_pool_close(pool, IDLESCHED_CLOSE_DRAIN, NEVER, &report), 0);
   SIM_CHECK_EQUAL(report.dropped_count + report.left_behind_count, 0);
