@@ -207,6 +207,11 @@ void ids_group_audit_locked(const struct ids_group *self, ids_finding *tell, voi
 
   for (unsigned i = 0; i < self->config.workers_max; i++)
     audit_worker(&self->workers[i], tell, context);
+  const struct ids_worker *watcher = self->watcher;
+  if (watcher != NULL && watcher->state != IDS_WORKER_PARKED &&
+      watcher->state != IDS_WORKER_RELEASING)
+    tell(context, "I9 who watches is parked or releasing: its state", watcher->state,
+         IDS_WORKER_PARKED);
   const struct recount sum = recount(self);
   for (int state = 0; state < IDS_WORKER_STATES; state++)
     TELL_RULE("I8 workers in a state = their count", sum.in_state_count[state],

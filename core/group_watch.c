@@ -8,6 +8,11 @@ static uint64_t alarm_ns(const struct ids_group *self) {
   return self->ops->next_alarm_ns(self);
 }
 
+/* Who finishes first rings. */
+static bool are_all_active(const struct ids_group *self) {
+  return self->active_count >= self->config.workers_max;
+}
+
 /* Neither woken nor leaving. */
 static bool has_idle(const struct ids_group *self, enum ids_worker_state state) {
   return !ids_list_is_empty(&self->wakeable[state]);
@@ -30,8 +35,7 @@ static bool is_somebody_awake(const struct ids_group *self) {
 
 bool ids_group_is_watched_locked(const struct ids_group *self) {
   uint64_t next_ns = alarm_ns(self);
-  if (next_ns == IDS_NEVER || self->active_count >= self->config.workers_max ||
-      is_ticket_on_its_way(self))
+  if (next_ns == IDS_NEVER || are_all_active(self) || is_ticket_on_its_way(self))
     return true;
   if (self->watcher != NULL)
     return self->watcher->sleeps_until_ns <= next_ns;
@@ -92,6 +96,6 @@ void ids_worker_claim_itself_locked(struct ids_worker *self) {
 
 bool ids_worker_may_exit_locked(const struct ids_worker *self) {
   const struct ids_group *group = self->group;
-  return alarm_ns(group) == IDS_NEVER || group->active_count >= group->config.workers_max ||
+  return alarm_ns(group) == IDS_NEVER || are_all_active(group) ||
          has_several(&group->wakeable[IDS_WORKER_PARKED]) || has_idle(group, IDS_WORKER_RELEASING);
 }

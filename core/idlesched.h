@@ -398,7 +398,8 @@ typedef struct idlesched_pool_config {
    * 100 ms; IDLESCHED_AT_ONCE: each time it finds nothing; IDLESCHED_NEVER. */
   uint64_t idle_release_ns;
   /* A worker that found nothing to do for so long ends its thread, which
-   * releases as well.  Default 10 s; IDLESCHED_NEVER. */
+   * releases as well.  Default 10 s; IDLESCHED_NEVER.  As long as jobs are delayed, or may
+   * expire, one thread stays for them while workers are idle, released. */
   uint64_t idle_exit_ns;
   /* Of each thread.  Default 1 MiB; at least 64 KiB. */
   size_t stack_size;
@@ -508,7 +509,7 @@ IDLESCHED_API void idlesched_blocking_end(void);
 IDLESCHED_API int idlesched_pool_wait(idlesched_pool *pool, uint64_t timeout_ns);
 
 enum idlesched_close_mode {
-  IDLESCHED_CLOSE_DRAIN, /* run what is queued; at the time limit drop the rest */
+  IDLESCHED_CLOSE_DRAIN, /* run what is queued, or due in time; at the limit drop the rest */
   IDLESCHED_CLOSE_CANCEL /* drop what is queued; what runs is let finish */
 };
 
@@ -775,9 +776,10 @@ struct idlesched_job {
   /*
    * The job has ended, in whatever way, and waiters have been told.  On the
    * thread that ended it, without any lock: the worker, or whoever closed the
-   * pool.  It is the last thing that happens to the job, so it may free it.  It should
-   * be short: a job that it submits is for this worker, which is warm, and begins when it
-   * has returned, or when it waits for that job.  May be NULL.
+   * pool or cancelled it; if it expired, any worker, or whoever waits for it.  It is the last thing
+   * that happens to the job, so it may free it.  It should be short: a job that it submits is for
+   * this worker, which is warm, and begins when it has returned, or when it waits for that job. May
+   * be NULL.
    */
   void (*done)(idlesched_job *job);
   void *context;
@@ -785,10 +787,12 @@ struct idlesched_job {
    * out.  -IDLESCHED_PRIORITY_MOST to IDLESCHED_PRIORITY_MOST. */
   int priority;
   /* Begun no earlier than so long after it was submitted; then it queues behind those of
-   * its priority. */
+   * its priority.  A worker that is free begins it at that moment, unless all that have a
+   * thread run jobs or give memory back: those do when they have finished that. */
   uint64_t delay_ns;
   /* If it was not begun so long after it was submitted, it never is: it is cancelled, with
-   * the status -ETIMEDOUT.  0: it may wait for ever. */
+   * the status -ETIMEDOUT.  Who waits for it is told at that moment; while all workers run
+   * jobs, and nobody waits, the first of them to come back ends it.  0: it may wait for ever. */
   uint64_t expire_ns;
   /* May be NULL. */
   idlesched_token *token;

@@ -135,6 +135,7 @@ static void free_pool(struct ids_group *group) {
   struct idlesched_pool *self = pool_of(group);
   ids_pools_leave(&self->entry);
   self->tag = 0;
+  ids_assert(self->alarms.first == NULL);
   ids_queue_deinit(&self->queue);
   ids_group_deinit(group);
   ids_free(self->claimed);

@@ -112,6 +112,30 @@ SPEC(any_mixture_keeps_the_order, "G6 alarm: any mixture gives the order that a 
   empty();
 }
 
+SPEC(all_are_walked, "G4 alarm: a walk meets each alarm once, the first one first") {
+  uint64_t random = 7;
+  for (unsigned size = 0; size < MOST; size++) {
+    random = random * UINT64_C(6364136223846793005) + 1;
+    insert(&both.entries[size], random >> 58);
+    if (size % 5 == 4) {
+      take_out(both.order[0]);
+      take_out(both.order[(random >> 40) % both.count]);
+    }
+    unsigned met_count = 0;
+    uint64_t moments_ns = 0, expected_ns = 0;
+    for (const idlesched_alarm *alarm = both.alarms.first; alarm != NULL;
+         alarm = ids_alarm_next(alarm)) {
+      met_count++;
+      moments_ns += alarm->at_ns_ * (alarm->number_ + 1);
+    }
+    for (unsigned i = 0; i < both.count; i++)
+      expected_ns += both.order[i]->at_ns * (both.order[i]->alarm.number_ + 1);
+    REQUIRE_EQ_INT(met_count, both.count);
+    REQUIRE_EQ_U64(moments_ns, expected_ns);
+  }
+  empty();
+}
+
 SPEC(what_is_in_no_heap_is_not_taken_out,
      "G6 alarm: to take one out of an empty heap is an "
      "assertion",

@@ -455,6 +455,38 @@ SPEC(expired_jobs_end_once,
   }
 }
 
+static void take_300_ms(struct sim_trace *job) {
+  if (job == &sim_jobs[40])
+    sim_sleep_ns(300 * IDS_MS);
+}
+
+static void retire_own_worker(struct sim_trace *job) {
+  if (job == &sim_jobs[0])
+    idlesched_worker_retire(idlesched_worker_current());
+}
+
+/* A worker comes from a job, tells of one that has expired, and is told to retire by that. */
+static void told_to_retire(void *context) {
+  (void)context;
+  the_pool = SIM_POOL(.workers_max = 1);
+  sim_jobs_tell(take_300_ms, retire_own_worker);
+  sim_must_submit(the_pool, 40);
+  sim_sleep_ns(1);
+  must_submit_timed(0, 0, EXPIRE_NS);
+  sim_must_submit(the_pool, 1);
+  SIM_CHECK_EQUAL(idlesched_pool_wait(the_pool, NEVER), 0);
+  SIM_CHECK_EQUAL(sim_jobs[0].drops_count, 1);
+  SIM_CHECK(sim_jobs[1].thread != sim_jobs[40].thread);
+  sim_pool_finish(the_pool);
+}
+
+SPEC(told_to_retire_by_a_callback,
+     "C18 a worker told to retire by the done callback of a job that expired takes no other job") {
+  struct sim_plan plan = plan_of("told to retire", told_to_retire, NULL);
+  plan.bound = 1;
+  sim_spec_exhaust(&plan);
+}
+
 /* ------------------------------------------------------- from jobs of the pool */
 
 static void wait_inside(struct sim_trace *job) {
