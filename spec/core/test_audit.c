@@ -137,6 +137,18 @@ SPEC(alarms_that_nobody_watches, "N5 the audit names an alarm that nobody watche
   CHECK_CONTAINS(first_rule, "I9 who watches is parked");
   group()->watcher = NULL;
   ids_mutex_unlock(&group()->lock);
+
+  /* Somebody could. */
+  REQUIRE_EQ_INT(idlesched_pool_start_workers(pool, 1), 0);
+  WAIT_UNTIL(stats_of(pool).parked == 1, SOON_MS);
+  ids_mutex_lock(&group()->lock);
+  ids_alarms_insert(&pool->alarms, &alarm, 1);
+  findings_count = 0;
+  ids_group_audit_locked(group(), note, NULL);
+  CHECK_EQ_INT(findings_count, 1);
+  CHECK_CONTAINS(first_rule, "I9 an alarm is watched");
+  ids_alarms_remove(&pool->alarms, &alarm);
+  ids_mutex_unlock(&group()->lock);
   CHECK_EQ_INT(idlesched_pool_audit(pool, NULL), 0);
   idlesched_pool_destroy(pool);
 }

@@ -140,9 +140,12 @@ SPEC(due_jobs_queue_by_priority,
 }
 
 SPEC(a_token_cancels_delayed_jobs, "G4 a token cancels delayed jobs that have it, and no others") {
+  struct door door = DOOR_CLOSED;
   idlesched_pool *pool = POOL(.workers_max = 1);
   idlesched_token token = { 0 };
-  struct noted jobs[6];
+  struct noted jobs[6], queued;
+  keep_busy(pool, &door, 1);
+  submit(pool, &queued, 0, FAR_NS); /* the only one that is not delayed, and has an alarm */
   for (unsigned i = 0; i < 6; i++) {
     set(&jobs[i], FAR_NS + i % 3, i == 5 ? FAR_NS : 0);
     jobs[i].job.token = i % 2 == 1 ? &token : NULL;
@@ -153,6 +156,8 @@ SPEC(a_token_cancels_delayed_jobs, "G4 a token cancels delayed jobs that have it
   CHECK_EQ_U64(idlesched_token_cancel(&token), 0);
   for (unsigned i = 1; i < 6; i += 2)
     check_cancelled(&jobs[i], -ECANCELED);
+  door_open(&door);
+  CHECK_EQ_INT(idlesched_job_wait(&queued.job, IDLESCHED_NEVER), 0);
   idlesched_close_report report;
   CHECK_EQ_INT(idlesched_pool_close(pool, IDLESCHED_CLOSE_DRAIN, SOON_NS, &report), 0);
   CHECK_EQ_U64(report.dropped_count, 3);
