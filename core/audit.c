@@ -13,17 +13,18 @@ static void note(void *context, const char *rule, uint64_t left, uint64_t right)
 }
 
 static void audit_jobs_locked(const struct idlesched_pool *pool, idlesched_audit *audit) {
-  uint64_t accounted = pool->queue.count + pool->jobs_running_count + pool->done_count +
-                       pool->failed_count + pool->cancelled_count;
+  uint64_t accounted = pool->queue.count + pool->delayed_count + pool->expiring_count +
+                       pool->jobs_running_count + pool->done_count + pool->failed_count +
+                       pool->cancelled_count;
   if (pool->submitted_count != accounted)
-    note(audit, "J1 submitted = queued + running + done + failed + cancelled",
+    note(audit, "J1 submitted = queued + delayed + expiring + running + done + failed + cancelled",
          pool->submitted_count, accounted);
   unsigned running_count = pool->group.in_state_count[IDS_WORKER_RUNNING] + pool->is_taken;
   uint64_t outermost_count = pool->jobs_running_count - pool->jobs_inside_count;
   if (outermost_count > running_count)
     note(audit, "J2 no more jobs run than workers, but for those inside others: jobs, workers",
          outermost_count, running_count);
-  if (pool->dropping.count > 0 && pool->queue.count > 0)
+  if (pool->dropping.count > 0 && pool->queue.count + pool->delayed_count > 0)
     note(audit, "J3 nothing is queued while a close drops what was: dropped, queued",
          pool->dropping.count, pool->queue.count);
   if (pool->is_inline && pool->queue.count > 0 && !pool->is_taken)

@@ -172,7 +172,8 @@ bool ids_group_has_work_locked(const struct ids_group *self) {
 bool ids_group_wants_wake_locked(const struct ids_group *self) {
   return self->tickets_count == self->slow_tickets_count &&
          self->active_count < ids_group_room_locked(self) &&
-         self->ops->work_count(self) > self->slow_jobs_count + self->finishing_count;
+         (self->ops->work_count(self) > self->slow_jobs_count + self->finishing_count ||
+          ids_group_needs_watcher_locked(self));
 }
 
 struct ids_wake ids_worker_grant_locked(struct ids_worker *self) {
@@ -232,6 +233,7 @@ struct ids_wake ids_group_grant_wanted_locked(struct ids_group *self) {
     wake = ids_group_grant_locked(self);
     ids_assert(wake.worker != NULL); /* there is room: somebody neither runs nor will */
   }
+  ids_group_watch_locked(self);
   return wake;
 }
 
@@ -311,6 +313,7 @@ bool ids_worker_launch_failed_locked(struct ids_worker *self) {
       ids_cond_signal(&worker->wake);
     }
   }
+  ids_group_watch_locked(group);
   return ids_group_live_count_locked(group) > 0;
 }
 

@@ -71,6 +71,29 @@
  *   gives the worker back, under the lock.  Meanwhile the worker can get a ticket,
  *   be told to retire or to stop; but its thread runs only when it is PARKED again.
  *
+ * Alarms
+ *
+ *   The owner may have something to do at a moment to come: next_alarm_ns() is the first of
+ *   these, and ring() does what is due.  A worker that polls rings before it.  For the time
+ *   in which nobody polls, a worker that is parked watches: its sleep ends at the alarm.
+ *
+ *   While all workers are active nobody has to watch: the first to finish rings.  Else
+ *   somebody does.  So when an alarm is set and nobody is idle, and when the last idle worker
+ *   gets a ticket or retires, one more ticket is given: its worker polls, finds nothing,
+ *   parks and watches.  And the last idle worker does not exit while there is an alarm; it
+ *   releases at that moment instead, and leaves when there is none.  As long as a ticket that
+ *   is not slow is on its way, nobody is told of an alarm: who used it sees to that after
+ *   its poll, and so does one that is finishing.
+ *
+ *   Who watches is PARKED, or was claimed in its sleep.  One that claims itself, to release,
+ *   to make a pass or for the owner's callbacks, leaves the watch to another one that is
+ *   parked; alone, it looks when it is back, and while it collects between two steps.  So an
+ *   alarm rings at its moment, but for what a claim takes, and up to a purge or a callback later
+ *   where the only thread that is not running a job is at that.
+ *
+ *   A thread that the system refuses for a watcher is missed by nobody: who has one rings at its
+ *   next poll, and watches when it parks.
+ *
  * Retiring
  *
  *   A worker that retires takes no further job: it leaves when the one it runs has ended,
@@ -104,9 +127,12 @@
  *   I2  STARTING + RUNNING + PARKED + RELEASING + EXITING = threads.
  *   I3  work in the queue implies active > 0: somebody runs, or has a ticket.
  *   I4  wakes = polls + tickets + lost tickets: each ticket is used once.
+ *   I9  An alarm, and fewer than workers_max active: the watcher's sleep ends in time; or a
+ *       ticket is on its way; or nobody is parked, and somebody is RELEASING, has a slow
+ *       ticket, or finishes; or a thread was refused.
  *
  * and, where the whole structure is checked (the audit, and builds for tests),
- * each of these from the workers one by one (I5..I8: group_audit.c).
+ * I1 to I4 from the workers one by one (I5..I8: group_audit.c).
  *
  * When the system refuses a thread, its ticket is lost, and workers that have a thread
  * get others if the queue wants them.  If there are none, the submitter is told, and takes
@@ -147,6 +173,13 @@ struct ids_group_ops {
   void (*work)(struct ids_worker *worker);
   /* Lock held.  How many polls, one after the other, would answer WORK now. */
   uint64_t (*work_count)(const struct ids_group *group);
+  /* Lock held.  When it has something to do besides: IDS_NEVER if it has not. */
+  uint64_t (*next_alarm_ns)(const struct ids_group *group);
+  /* Lock held.  Do what is due now, which may raise the work count; must not drop the lock.
+   * NULL when all is done.  Else somebody has to be told of what this returned, by a call of
+   * tell() without the lock; then ring again. */
+  void *(*ring)(struct ids_group *group, uint64_t now_ns);
+  void (*tell)(struct ids_group *group, void *what);
   /* Without the lock, on the worker's thread, which is new, or goes on after a stop(). */
   void (*start)(struct ids_worker *worker);
   /* Lock held, on the worker's thread.  Whether there is something to collect. */
@@ -274,6 +307,7 @@ struct ids_group {
   struct ids_departed departed;                /* L */
   uint64_t last_visit;                         /* L  number of the last visit asked for */
   unsigned visitors_count;                     /* L  threads that wait for one, and purge then */
+  struct ids_worker *watcher;                  /* L  its sleep ends at the next alarm */
   /* The release pass: pass.h. */
   struct ids_worker *timer_holder;     /* L  the parked worker that sleeps until the next pass */
   bool is_passing;                     /* L */
@@ -302,7 +336,7 @@ void ids_group_deinit(struct ids_group *self);
 int ids_group_resize_locked(struct ids_group *self, unsigned limit, unsigned workers_min);
 
 void ids_group_lock(struct ids_group *self);
-/* Assert I1 to I4: to be called before the lock is dropped in any way. */
+/* Assert I1 to I4 and I9: to be called before the lock is dropped in any way. */
 void ids_group_check_locked(const struct ids_group *self);
 void ids_group_unlock(struct ids_group *self);
 /* Unlock, wait on `changed`, lock. */
@@ -310,7 +344,7 @@ void ids_group_wait_locked(struct ids_group *self, uint64_t deadline_ns);
 
 /* Tells of one rule that is broken, with the two numbers that should be equal. */
 typedef void ids_finding(void *context, const char *rule, uint64_t left, uint64_t right);
-/* Check I1 to I8 and tell what is broken; what asserts them is another function. */
+/* Check I1 to I9 and tell what is broken; what asserts them is another function. */
 void ids_group_audit_locked(const struct ids_group *self, ids_finding *tell, void *context);
 
 bool ids_group_has_work_locked(const struct ids_group *self);
@@ -327,8 +361,8 @@ bool ids_group_wants_wake_locked(const struct ids_group *self);
 
 /* Give a ticket to the best worker; wake.worker is NULL when all are busy. */
 struct ids_wake ids_group_grant_locked(struct ids_group *self);
-/* Give as many as the queue wants: slow ones, which nobody has to deliver, and at most one
- * other, which is returned.  After each change that may make it want one. */
+/* Give as many as the queue and the next alarm want: slow ones, which nobody has to deliver,
+ * and at most one other, which is returned.  After each change that may make it want one. */
 struct ids_wake ids_group_grant_wanted_locked(struct ids_group *self);
 /* The first worker in that state that may get a ticket, or NULL. */
 struct ids_worker *ids_group_first_wakeable_locked(struct ids_group *self,
@@ -362,6 +396,24 @@ bool ids_worker_launch_failed_locked(struct ids_worker *self);
 /* Wait until it is known whether the first thread is there: returns when no thread is being
  * started, or some worker has one already. */
 void ids_group_await_launch_locked(struct ids_group *self);
+
+/* ---- alarms: group_watch.c ---- */
+
+/* I9. */
+bool ids_group_is_watched_locked(const struct ids_group *self);
+/* An alarm is set, and nobody is idle, about to be, or on the way. */
+bool ids_group_needs_watcher_locked(const struct ids_group *self);
+/* Let a worker that is parked watch.  After an alarm is gone; all else that may change who
+ * watches ends in ids_group_grant_wanted_locked(), which does it too. */
+void ids_group_watch_locked(struct ids_group *self);
+/* The worker is about to sleep until then for reasons of its own.  Until when it has to. */
+uint64_t ids_worker_watches_until_locked(struct ids_worker *self, uint64_t own_ns);
+/* It stops being parked. */
+void ids_worker_end_watch_locked(struct ids_worker *self);
+/* PARKED and awake, it becomes RELEASING, and leaves the watch to others. */
+void ids_worker_claim_itself_locked(struct ids_worker *self);
+/* Whether it, which is PARKED, leaves somebody to watch if anybody has to. */
+bool ids_worker_may_exit_locked(const struct ids_worker *self);
 
 /* A RUNNING worker's job has ended; or it has come to the poll that follows. */
 void ids_worker_set_finishing_locked(struct ids_worker *self, bool is_finishing);

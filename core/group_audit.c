@@ -17,7 +17,8 @@
          self->in_state_count[IDS_WORKER_EXITING])                                                 \
   RULE("I3 work implies active", self->active_count > 0 || !ids_group_has_work_locked(self), true) \
   RULE("I4 wakes = polls + tickets + lost tickets", self->counters.wakes,                          \
-       self->counters.polls + self->tickets_count + self->counters.tickets_lost)
+       self->counters.polls + self->tickets_count + self->counters.tickets_lost)                   \
+  RULE("I9 an alarm is watched, or about to be", ids_group_is_watched_locked(self), true)
 
 #define ASSERT_RULE(text, left, right) ids_assert_rule(text, left, right);
 
@@ -110,6 +111,11 @@ void ids_group_audit_locked(const struct ids_group *self, ids_finding *tell, voi
 
   for (unsigned i = 0; i < self->workers_count; i++)
     audit_worker(self->workers[i], tell, context);
+  const struct ids_worker *watcher = self->watcher;
+  if (watcher != NULL && watcher->state != IDS_WORKER_PARKED &&
+      watcher->state != IDS_WORKER_RELEASING)
+    tell(context, "I9 who watches is parked or releasing: its state", watcher->state,
+         IDS_WORKER_PARKED);
   const struct recount sum = recount(self);
   for (int state = 0; state < IDS_WORKER_STATES; state++)
     TELL_RULE("I8 workers in a state = their count", sum.in_state_count[state],

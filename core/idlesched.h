@@ -411,7 +411,8 @@ typedef struct idlesched_pool_config {
    * 100 ms; IDLESCHED_AT_ONCE: each time it finds nothing; IDLESCHED_NEVER. */
   uint64_t idle_release_ns;
   /* A worker that found nothing to do for so long ends its thread, which
-   * releases as well.  Default 10 s; IDLESCHED_NEVER. */
+   * releases as well.  Default 10 s; IDLESCHED_NEVER.  As long as jobs are delayed, or may
+   * expire, one thread stays for them while workers are idle, released. */
   uint64_t idle_exit_ns;
   /* Of each thread.  Default 1 MiB; at least 64 KiB. */
   size_t stack_size;
@@ -544,7 +545,7 @@ IDLESCHED_API void idlesched_blocking_end(void);
 IDLESCHED_API int idlesched_pool_wait(idlesched_pool *pool, uint64_t timeout_ns);
 
 enum idlesched_close_mode {
-  IDLESCHED_CLOSE_DRAIN, /* run what is queued; at the time limit drop the rest */
+  IDLESCHED_CLOSE_DRAIN, /* run what is queued, or due in time; at the limit drop the rest */
   IDLESCHED_CLOSE_CANCEL /* drop what is queued; what runs is let finish */
 };
 
@@ -797,6 +798,12 @@ typedef struct idlesched_token {
   uint32_t is_cancelled_;
 } idlesched_token;
 
+/* A moment at which the library has to look after a job; its fields are the library's. */
+typedef struct idlesched_alarm {
+  struct idlesched_alarm *child_, *next_, *previous_;
+  uint64_t at_ns_, number_;
+} idlesched_alarm;
+
 /*
  * A job that can be waited for, delayed and cancelled.  It is a part of a struct of the
  * caller's, so that submitting it allocates nothing of its own.  Set run, and what you want
@@ -811,9 +818,10 @@ struct idlesched_job {
   /*
    * The job has ended, in whatever way, and waiters have been told.  On the
    * thread that ended it, without any lock: the worker, or whoever closed the
-   * pool.  It is the last thing that happens to the job, so it may free it.  It should
-   * be short: a job that it submits is for this worker, which is warm, and begins when it
-   * has returned, or when it waits for that job.  May be NULL.
+   * pool or cancelled it; if it expired, any worker, or whoever waits for it.  It is the last thing
+   * that happens to the job, so it may free it.  It should be short: a job that it submits is for
+   * this worker, which is warm, and begins when it has returned, or when it waits for that job. May
+   * be NULL.
    */
   void (*done)(idlesched_job *job);
   void *context;
@@ -821,10 +829,12 @@ struct idlesched_job {
    * out.  -IDLESCHED_PRIORITY_MOST to IDLESCHED_PRIORITY_MOST. */
   int priority;
   /* Begun no earlier than so long after it was submitted; then it queues behind those of
-   * its priority. */
+   * its priority.  A worker that is free begins it at that moment, unless all that have a
+   * thread run jobs or give memory back: those do when they have finished that. */
   uint64_t delay_ns;
   /* If it was not begun so long after it was submitted, it never is: it is cancelled, with
-   * the status -ETIMEDOUT.  0: it may wait for ever. */
+   * the status -ETIMEDOUT.  Who waits for it is told at that moment; while all workers run
+   * jobs, and nobody waits, the first of them to come back ends it.  0: it may wait for ever. */
   uint64_t expire_ns;
   /* May be NULL. */
   idlesched_token *token;
@@ -839,6 +849,9 @@ struct idlesched_job {
   uint32_t is_cancelled_;
   idlesched_worker *worker_;
   idlesched_job *next_;
+  idlesched_alarm alarm_;
+  uint64_t expires_at_ns_;
+  bool is_delayed_;
 };
 
 /*

@@ -241,6 +241,7 @@ static void give_back_locked(struct ids_worker *self) {
     ids_cond_signal(&self->wake);
   if (self->group->timer_holder == NULL)
     appoint_locked(self->group);
+  ids_group_watch_locked(self->group);
 }
 
 void ids_worker_give_up_locked(struct ids_worker *self) {
@@ -303,7 +304,7 @@ void ids_pass_run_locked(struct ids_worker *self) {
   ids_assert(!group->is_passing);
   group->is_passing = true;
   group->timer_holder = self;
-  ids_worker_set_state_locked(self, IDS_WORKER_RELEASING);
+  ids_worker_claim_itself_locked(self);
   if (give_up_due_locked(self, now_ns))
     purge_locked(group, now_ns);
   ids_worker_set_state_locked(self, IDS_WORKER_PARKED);

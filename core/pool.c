@@ -49,9 +49,24 @@ static uint64_t work_count(const struct ids_group *group) {
 
 void ids_pool_begin_locked(struct idlesched_pool *self, struct ids_cell cell,
                            struct ids_worker *worker) {
-  if (cell.run == NULL)
+  if (cell.run == NULL) {
+    ids_pool_forget_alarm_locked(self, cell.context);
     ids_job_set_running_locked(cell.context, worker);
+  }
   self->jobs_running_count++;
+}
+
+static uint64_t next_alarm_ns(const struct ids_group *group) {
+  const struct idlesched_pool *self = pool_of(group);
+  return self->is_inline ? IDS_NEVER : ids_alarms_at_ns(&self->alarms);
+}
+
+static void *ring(struct ids_group *group, uint64_t now_ns) {
+  return ids_pool_ring_locked(pool_of(group), now_ns);
+}
+
+static void tell(struct ids_group *group, void *what) {
+  ids_pool_tell(pool_of(group), what);
 }
 
 static enum ids_poll poll(struct ids_worker *worker) {
@@ -65,11 +80,13 @@ static enum ids_poll poll(struct ids_worker *worker) {
 }
 
 bool ids_pool_is_idle_locked(const struct idlesched_pool *self) {
-  return self->queue.count == 0 && self->jobs_running_count == 0;
+  return self->queue.count == 0 && self->delayed_count == 0 && self->jobs_running_count == 0 &&
+         self->expiring_count == 0;
 }
 
+/* Or only delayed ones are left, which a close may not want to wait for. */
 void ids_pool_note_idle_locked(struct idlesched_pool *self) {
-  if (ids_pool_is_idle_locked(self))
+  if (self->queue.count == 0 && self->jobs_running_count == 0 && self->expiring_count == 0)
     ids_cond_broadcast(&self->group.changed);
 }
 
@@ -186,6 +203,7 @@ static bool before_purge(struct ids_group *group) {
 void ids_pool_free(struct idlesched_pool *self) {
   ids_pools_leave(&self->entry);
   self->tag = 0;
+  ids_assert(self->alarms.first == NULL);
   ids_queue_deinit(&self->queue);
   ids_group_deinit(&self->group);
   ids_free(self);
@@ -199,6 +217,9 @@ static const struct ids_group_ops ops = {
   .poll = poll,
   .work = work,
   .work_count = work_count,
+  .next_alarm_ns = next_alarm_ns,
+  .ring = ring,
+  .tell = tell,
   .start = start,
   .has_state = has_state,
   .collect = collect,

@@ -28,10 +28,11 @@
  *
  * Invariants, which the audit looks at besides those of the group
  *
- *   J1  submitted = queued + running + done + failed + cancelled jobs.
+ *   J1  submitted = queued + delayed + expiring + running + done + failed + cancelled jobs.
  *   J2  no more jobs run than workers are RUNNING, or, inline, than have the turn; but for
  *       those inside others.
- *   J3  what a close is dropping is not in the queue, and nothing else is queued then.
+ *   J3  what a close is dropping is not in the queue, and nothing else is queued or delayed
+ *       then.
  *   J5  inline, something is queued only while somebody has the turn.
  *   J6  who waits in line waits for something: the queue is full, or, inline, somebody has the
  *       turn.
@@ -39,6 +40,7 @@
 #ifndef IDS_POOL_H
 #define IDS_POOL_H
 
+#include "alarm.h"
 #include "idlesched.h"
 #include "job.h"
 #include "line.h"
@@ -61,10 +63,13 @@ struct idlesched_pool {
   uint64_t queue_timeout_ns;    /* C  how long a submit waits for room */
   struct ids_queue queue;       /* L */
   struct ids_line line;         /* L  who waits for room in the queue, or, inline, for a turn */
+  struct ids_alarms alarms;     /* L  of jobs that are delayed or may expire */
+  uint64_t delayed_count;       /* L  jobs that are delayed, and not in the queue */
   struct ids_queue dropping;    /* L  what a close has taken from it; counted as cancelled */
   uintptr_t closer;             /* L  number of the thread that closes */
   enum ids_admission admission; /* L */
   bool is_paused;               /* L  no job is begun; only while OPEN */
+  uint64_t expiring_count;      /* L  jobs that have expired, and whose done callback runs */
   uint64_t jobs_running_count;  /* L  a job runs until its done callback returned */
   uint64_t jobs_inside_count;   /* L  those of them that run inside another one that waits */
   uint64_t submitted_count;     /* L */
@@ -121,14 +126,15 @@ bool ids_pool_run_lock(struct idlesched_pool *self, struct ids_cell cell, struct
 bool ids_pool_run_inside_locked(struct idlesched_pool *self, struct ids_cell cell,
                                 struct ids_worker *worker);
 
-/* No job is queued and none runs. */
+/* No job is queued or delayed, and none runs. */
 bool ids_pool_is_idle_locked(const struct idlesched_pool *self);
-/* Tell those who wait for that. */
+/* Tell those who wait for that, if it may be so. */
 void ids_pool_note_idle_locked(struct idlesched_pool *self);
 
-/* Whether the job is in the queue, and nobody drops it. */
-bool ids_pool_has_queued_locked(const struct idlesched_pool *self, const struct idlesched_job *job);
-/* Take such a job out. */
+/* Whether the job is in the queue, or delayed and due by now, and nobody drops it. */
+bool ids_pool_may_begin_locked(const struct idlesched_pool *self, const struct idlesched_job *job,
+                               uint64_t now_ns);
+/* Take such a job out, or one that is delayed. */
 void ids_pool_unqueue_locked(struct idlesched_pool *self, struct idlesched_job *job);
 /* The same for one that will not run, and may also be in what a close is dropping.  It ends
  * with this status: at once, or, if its done callback is to be called, on the list. */
@@ -139,10 +145,36 @@ void ids_pool_drop_locked(struct idlesched_pool *self, struct idlesched_job *job
 void ids_pool_end_drops_unlock(struct idlesched_pool *self, struct ids_drops *drops);
 
 int ids_pool_cancel_job(struct idlesched_pool *self, struct idlesched_job *job);
-/* Those in the queue that have this token; how many. */
+/* Those queued or delayed that have this token; how many. */
 uint64_t ids_pool_cancel_token(struct idlesched_pool *self, const idlesched_token *token);
 int ids_pool_await_job(struct idlesched_pool *self, struct idlesched_job *job,
                        uint64_t deadline_ns);
+
+/* ---- jobs with a moment: pool_alarm.c ---- */
+
+/* Queue a job that was claimed, now or after its delay: 0 or -ENOMEM, and then it is in nothing. */
+int ids_pool_admit_job_locked(struct idlesched_pool *self, struct idlesched_job *job);
+/* It is begun, cancelled or taken back: nobody has to look after it any more. */
+void ids_pool_forget_alarm_locked(struct idlesched_pool *self, struct idlesched_job *job);
+/* Whether it should have been begun by now, and was not. */
+bool ids_pool_has_expired_locked(const struct idlesched_job *job, uint64_t now_ns);
+/* Then it ends.  Whether its done callback is to be called, by ids_pool_tell(); if not it may be
+ * gone. */
+bool ids_pool_expire_locked(struct idlesched_pool *self, struct idlesched_job *job);
+/* Those delayed jobs that have this token, a list by next_. */
+struct idlesched_job *ids_pool_list_delayed_locked(const struct idlesched_pool *self,
+                                                   const idlesched_token *token);
+/* All alarms are forgotten, and delayed jobs dropped, with -ECANCELED.  How many they were; it
+ * is for the caller to count them. */
+uint64_t ids_pool_drop_delayed_locked(struct idlesched_pool *self, struct ids_drops *drops);
+/* Queue what is due, and end what has expired.  NULL, or one whose done callback is to be
+ * called, without the lock, before this goes on. */
+struct idlesched_job *ids_pool_ring_locked(struct idlesched_pool *self, uint64_t now_ns);
+/* Without the lock: call the done callback of one that has expired. */
+void ids_pool_tell(struct idlesched_pool *self, struct idlesched_job *job);
+
+/* Put a job or a plain cell into the queue: 0 or -ENOMEM. */
+int ids_pool_enqueue_locked(struct idlesched_pool *self, struct ids_cell cell);
 
 int ids_pool_submit(struct idlesched_pool *self, struct ids_cell cell);
 /* Into the queue, or nothing is kept.  The state that the cell's job had is put back unless it

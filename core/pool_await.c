@@ -30,22 +30,53 @@ static int run_inside_locked(struct idlesched_pool *self, struct idlesched_job *
   return 0;
 }
 
-/* The job runs: meanwhile the pool may have another worker in the place of this one.  The lock
- * is dropped for that, so what was known of the job is looked at again. */
+/* All workers may be busy, so whoever waits for a job ends it when it expires. */
+static void expire_here_locked(struct idlesched_pool *self, struct idlesched_job *job) {
+  if (!ids_pool_expire_locked(self, job))
+    return;
+  ids_group_unlock(&self->group);
+  ids_pool_tell(self, job);
+  ids_group_lock(&self->group);
+}
+
+/* When whoever waits for a job has to do something: end it, or, on a worker, run it. */
+static uint64_t look_again_ns(const struct idlesched_job *job, bool is_worker) {
+  if (ids_job_state(job) != IDLESCHED_JOB_QUEUED)
+    return IDS_NEVER;
+  return is_worker && job->is_delayed_ ? job->alarm_.at_ns_ : job->expires_at_ns_;
+}
+
+/* The worker is the one whose job waits, or NULL. */
+static int await_locked(struct idlesched_pool *self, struct idlesched_job *job,
+                        struct ids_worker *worker, uint64_t deadline_ns) {
+  for (;;) {
+    uint64_t now_ns = ids_now_ns();
+    if (ids_pool_has_expired_locked(job, now_ns)) {
+      expire_here_locked(self, job);
+      return 0;
+    }
+    bool may_run = worker != NULL && now_ns < deadline_ns;
+    if (may_run && ids_pool_may_begin_locked(self, job, now_ns))
+      return run_inside_locked(self, job, worker);
+    uint64_t until_ns = ids_earlier_ns(deadline_ns, look_again_ns(job, may_run));
+    int status = ids_job_await_locked(job, worker, &self->group.lock, until_ns);
+    if (status != -ETIMEDOUT || until_ns == deadline_ns)
+      return status;
+  }
+}
+
+/* The job runs, or is not due: meanwhile the pool may have another worker in the place of this
+ * one.  The lock is dropped for that, and others may wait for this job since. */
 static int block_for_locked(struct idlesched_pool *self, struct idlesched_job *job,
                             struct ids_worker *worker, uint64_t deadline_ns) {
   bool begins = worker->state == IDS_WORKER_RUNNING && !worker->is_blocking;
   if (begins)
     ids_worker_block_begin_locked(worker);
-  bool is_queued = ids_pool_has_queued_locked(self, job);
-  int status = 0;
-  if (ids_job_waits_for_locked(job, worker))
-    status = -EDEADLK;
-  else if (!is_queued)
-    status = ids_job_await_locked(job, worker, &self->group.lock, deadline_ns);
-  if (begins)
+  int status = ids_job_waits_for_locked(job, worker) ? -EDEADLK
+                                                     : await_locked(self, job, worker, deadline_ns);
+  if (begins && status != IDS_POOL_FORKED)
     ids_worker_block_end_locked(worker);
-  return is_queued ? run_inside_locked(self, job, worker) : status;
+  return status;
 }
 
 /* From a job of the pool, or its done callback. */
@@ -56,11 +87,9 @@ static int await_inside_locked(struct idlesched_pool *self, struct idlesched_job
     stand_down_locked(worker);
   if (ids_job_waits_for_locked(job, worker))
     return -EDEADLK;
-  if (only_looks || ids_job_has_ended(job))
-    return ids_job_await_locked(job, worker, &self->group.lock, deadline_ns);
-  if (ids_pool_has_queued_locked(self, job))
-    return run_inside_locked(self, job, worker);
-  return block_for_locked(self, job, worker, deadline_ns);
+  bool has_to_wait = !ids_job_has_ended(job) && !ids_pool_may_begin_locked(self, job, ids_now_ns());
+  return has_to_wait && !only_looks ? block_for_locked(self, job, worker, deadline_ns)
+                                    : await_locked(self, job, worker, deadline_ns);
 }
 
 int ids_pool_await_job(struct idlesched_pool *self, struct idlesched_job *job,
@@ -68,7 +97,7 @@ int ids_pool_await_job(struct idlesched_pool *self, struct idlesched_job *job,
   ids_group_lock(&self->group);
   struct ids_worker *worker = ids_pool_own_worker(self);
   int status = worker != NULL ? await_inside_locked(self, job, worker, deadline_ns)
-                              : ids_job_await_locked(job, NULL, &self->group.lock, deadline_ns);
+                              : await_locked(self, job, NULL, deadline_ns);
   if (status == IDS_POOL_FORKED)
     return 0;
   ids_group_unlock(&self->group);

@@ -4,23 +4,27 @@
  */
 #include "pool.h"
 
-static bool is_queued(const struct idlesched_job *job) {
-  return ids_job_state(job) == IDLESCHED_JOB_QUEUED && job->segment_ != NULL;
+/* Nobody has begun to run it or to drop it. */
+static bool is_to_come(const struct idlesched_job *job) {
+  return ids_job_state(job) == IDLESCHED_JOB_QUEUED && (job->segment_ != NULL || job->is_delayed_);
 }
 
 static void remove_from(struct ids_queue *queue, struct idlesched_job *job) {
-  ids_assert(is_queued(job));
+  ids_assert(is_to_come(job));
   ids_queue_remove(queue, job->priority,
                    (struct ids_queue_place){ .segment = job->segment_, .index = job->cell_ });
 }
 
-bool ids_pool_has_queued_locked(const struct idlesched_pool *self,
-                                const struct idlesched_job *job) {
-  return is_queued(job) && self->dropping.count == 0;
+bool ids_pool_may_begin_locked(const struct idlesched_pool *self, const struct idlesched_job *job,
+                               uint64_t now_ns) {
+  return is_to_come(job) && self->dropping.count == 0 &&
+         (!job->is_delayed_ || job->alarm_.at_ns_ <= now_ns);
 }
 
 void ids_pool_unqueue_locked(struct idlesched_pool *self, struct idlesched_job *job) {
-  remove_from(&self->queue, job);
+  if (!job->is_delayed_)
+    remove_from(&self->queue, job);
+  ids_pool_forget_alarm_locked(self, job);
   ids_group_work_fell_locked(&self->group);
   ids_pool_room_made_locked(self);
 }
@@ -58,7 +62,7 @@ int ids_pool_cancel_job(struct idlesched_pool *self, struct idlesched_job *job) 
   struct ids_drops drops = { .first = NULL };
   int status = -EALREADY;
   ids_group_lock(&self->group);
-  if (is_queued(job)) {
+  if (is_to_come(job)) {
     ids_pool_drop_locked(self, job, -ECANCELED, &drops);
     status = 0;
   } else if (ids_job_state(job) == IDLESCHED_JOB_RUNNING) {
@@ -71,6 +75,18 @@ int ids_pool_cancel_job(struct idlesched_pool *self, struct idlesched_job *job) 
 
 static bool has_token(const struct ids_cell *cell, const idlesched_token *token) {
   return cell->run == NULL && ((const struct idlesched_job *)cell->context)->token == token;
+}
+
+static uint64_t cancel_delayed_locked(struct idlesched_pool *self, const idlesched_token *token,
+                                      struct ids_drops *drops) {
+  struct idlesched_job *job = ids_pool_list_delayed_locked(self, token);
+  uint64_t count = 0;
+  for (; job != NULL; count++) {
+    struct idlesched_job *next = job->next_;
+    ids_pool_drop_locked(self, job, -ECANCELED, drops);
+    job = next;
+  }
+  return count;
 }
 
 /* What a close is dropping is cancelled as it is. */
@@ -87,6 +103,7 @@ uint64_t ids_pool_cancel_token(struct idlesched_pool *self, const idlesched_toke
     ids_pool_drop_locked(self, cell->context, -ECANCELED, &drops);
     count++;
   }
+  count += cancel_delayed_locked(self, token, &drops);
   ids_pool_end_drops_unlock(self, &drops);
   return count;
 }

@@ -38,11 +38,14 @@ static void drop_job_unlock(struct idlesched_pool *self, struct idlesched_job *j
 /* Cancel what is queued: taken from the workers at once, then ended one by one
  * with the lock dropped, unless somebody else cancels it first.  How many they were. */
 static uint64_t drop_queue_locked(struct idlesched_pool *self) {
-  uint64_t dropped_count = 0;
+  struct ids_drops drops = { .first = NULL };
+  uint64_t dropped_count = ids_pool_drop_delayed_locked(self, &drops);
   struct ids_cell cell;
   self->dropping = self->queue;
   self->queue = (struct ids_queue){ 0 };
-  self->cancelled_count += self->dropping.count;
+  self->cancelled_count += self->dropping.count + dropped_count;
+  ids_pool_end_drops_unlock(self, &drops);
+  ids_group_lock(&self->group);
   for (; ids_queue_pop(&self->dropping, &cell); dropped_count++) {
     if (cell.run == NULL)
       drop_job_unlock(self, cell.context);
@@ -68,6 +71,18 @@ static void await_leaving_locked(struct idlesched_pool *self, uint64_t deadline_
     ids_group_wait_locked(&self->group, deadline_ns);
 }
 
+/* Only delayed jobs are left, none of which is due in time: they are not waited for. */
+static bool is_rest_too_late_locked(const struct idlesched_pool *self, uint64_t deadline_ns) {
+  return self->queue.count == 0 && self->jobs_running_count + self->expiring_count == 0 &&
+         ids_alarms_at_ns(&self->alarms) > deadline_ns;
+}
+
+static void drain_locked(struct idlesched_pool *self, uint64_t deadline_ns) {
+  while (!ids_pool_is_idle_locked(self) && !is_rest_too_late_locked(self, deadline_ns) &&
+         ids_now_ns() < deadline_ns)
+    ids_group_wait_locked(&self->group, deadline_ns);
+}
+
 static void close_locked(struct idlesched_pool *self, enum idlesched_close_mode mode,
                          uint64_t deadline_ns, idlesched_close_report *out) {
   self->admission = IDS_POOL_CLOSING;
@@ -78,7 +93,7 @@ static void close_locked(struct idlesched_pool *self, enum idlesched_close_mode 
   ids_group_await_launch_locked(&self->group);
   /* Paused, and nobody can be had to run what is queued: it is dropped. */
   if (mode == IDLESCHED_CLOSE_DRAIN && ids_pool_resume_locked(self) == 0)
-    await_idle_locked(self, deadline_ns);
+    drain_locked(self, deadline_ns);
   out->dropped_count = drop_queue_locked(self);
   self->is_paused = false;
   await_idle_locked(self, deadline_ns);

@@ -123,6 +123,17 @@ static int await_moment_locked(struct idlesched_pool *self, struct ids_cell cell
   return self->admission == IDS_POOL_OPEN ? 0 : -ESHUTDOWN;
 }
 
+/* End what has expired in the queue; the lock is dropped meanwhile. */
+static void expire_locked(struct idlesched_pool *self) {
+  struct idlesched_job *job;
+  while (ids_alarms_at_ns(&self->alarms) != IDS_NEVER &&
+         (job = ids_pool_ring_locked(self, ids_now_ns())) != NULL) {
+    ids_group_unlock(&self->group);
+    ids_pool_tell(self, job);
+    ids_group_lock(&self->group);
+  }
+}
+
 /* All that is queued, the lock being dropped meanwhile.  False: this is a child of a job's, and
  * has no lock. */
 static bool run_queue_locked(struct idlesched_pool *self) {
@@ -130,7 +141,7 @@ static bool run_queue_locked(struct idlesched_pool *self) {
   struct ids_cell cell;
   bool is_here = true;
   enter_worker(worker);
-  while (is_here && ids_queue_pop(&self->queue, &cell)) {
+  while (is_here && (expire_locked(self), ids_queue_pop(&self->queue, &cell))) {
     ids_pool_begin_locked(self, cell, worker);
     ids_group_unlock(&self->group);
     start_once(self);

@@ -17,7 +17,7 @@
 #define DEPTH_MAX 16
 
 static bool has_room_locked(const struct idlesched_pool *self) {
-  return self->queue.count < self->queue_max;
+  return self->queue.count + self->delayed_count < self->queue_max;
 }
 
 void ids_pool_room_made_locked(struct idlesched_pool *self) {

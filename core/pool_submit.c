@@ -4,10 +4,10 @@
  */
 #include "pool.h"
 
-static int enqueue_locked(struct idlesched_pool *self, struct ids_cell cell,
-                          struct idlesched_job *job) {
-  if (job == NULL)
+int ids_pool_enqueue_locked(struct idlesched_pool *self, struct ids_cell cell) {
+  if (cell.run != NULL)
     return ids_queue_push(&self->queue, cell, 0, NULL);
+  struct idlesched_job *job = cell.context;
   struct ids_queue_place place = { .segment = NULL };
   int status = ids_queue_push(&self->queue, cell, job->priority, &place);
   job->segment_ = place.segment;
@@ -26,7 +26,8 @@ int ids_pool_push_locked(struct idlesched_pool *self, struct ids_cell cell) {
   uint32_t previous = 0;
   if (job != NULL && !ids_job_claim_locked(job, self, &previous))
     return -EALREADY;
-  int status = enqueue_locked(self, cell, job);
+  int status = job != NULL ? ids_pool_admit_job_locked(self, job)
+                           : ids_pool_enqueue_locked(self, cell);
   if (status == 0)
     self->submitted_count++;
   else if (job != NULL)
@@ -35,16 +36,20 @@ int ids_pool_push_locked(struct idlesched_pool *self, struct ids_cell cell) {
 }
 
 /* No thread is there to run it, and the system refuses one: it is the only job,
- * as nobody else could queue any since.  Nor does anybody wait for room: for that the queue
- * was full, and so some worker had a thread, and has it still. */
-static void take_back_locked(struct idlesched_pool *self) {
-  struct ids_cell cell;
-  ids_assert_equal(self->queue.count, 1);
+ * as nobody else could queue any since; or, delayed, the only one that is.  Nor does anybody
+ * wait for room: for that the queue was full, and so some worker had a thread, and has it
+ * still. */
+static void take_back_locked(struct idlesched_pool *self, struct ids_cell cell) {
+  ids_assert_equal(self->delayed_count > 0 ? self->delayed_count : self->queue.count, 1);
   ids_assert(ids_line_is_empty(&self->line));
-  ids_queue_pop(&self->queue, &cell);
-  if (cell.run == NULL)
-    ids_job_take_back_locked(cell.context);
   self->submitted_count--;
+  struct idlesched_job *job = cell.run == NULL ? cell.context : NULL;
+  if (job == NULL || !job->is_delayed_)
+    ids_queue_pop(&self->queue, &cell);
+  if (job == NULL)
+    return;
+  ids_pool_forget_alarm_locked(self, job);
+  ids_job_take_back_locked(job);
 }
 
 /* A worker that submits when its own job has ended is about to poll, and takes it; unless it
@@ -77,12 +82,13 @@ int ids_pool_submit(struct idlesched_pool *self, struct ids_cell cell) {
   status = ids_wake_deliver(wake);
   if (status != 0) {
     ids_group_lock(group);
-    /* No work: a worker that has left since took the job, or a close dropped it; or the pool
-     * was paused, and it waits for the resume. */
-    if (ids_worker_launch_failed_locked(wake.worker) || !ids_group_has_work_locked(group))
+    /* Nothing there: a worker that has left since took the job, or a close dropped it; or the
+     * pool was paused, and it waits for the resume. */
+    bool is_there = ids_group_has_work_locked(group) || self->delayed_count > 0;
+    if (ids_worker_launch_failed_locked(wake.worker) || !is_there)
       status = 0;
     else
-      take_back_locked(self);
+      take_back_locked(self, cell);
     ids_group_unlock(group);
   }
   return status;

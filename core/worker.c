@@ -38,6 +38,49 @@ void ids_wake_pass_on(struct ids_wake wake) {
   ids_group_unlock(group);
 }
 
+static bool has_alarm(const struct ids_group *group) {
+  return group->ops->next_alarm_ns(group) != IDS_NEVER;
+}
+
+/*
+ * Do what is due.  The lock is dropped meanwhile if the owner has somebody to tell; so that
+ * nobody takes a worker that is parked for asleep then, it is RELEASING.  True if that was so.
+ */
+static bool ring_locked(struct ids_worker *self) {
+  struct ids_group *group = self->group;
+  bool has_told = false;
+  void *what;
+  while (has_alarm(group) && (what = group->ops->ring(group, ids_now_ns())) != NULL) {
+    if (self->state == IDS_WORKER_PARKED)
+      ids_worker_claim_itself_locked(self);
+    struct ids_wake next = ids_group_grant_wanted_locked(group);
+    ids_group_unlock(group);
+    ids_wake_pass_on(next);
+    ids_point("worker.tell");
+    group->ops->tell(group, what);
+    ids_host_thread_check_may_allocate();
+    ids_group_lock(group);
+    has_told = true;
+  }
+  return has_told;
+}
+
+/* A worker that retires does not poll.  The poll of one that uses its ticket gives others the
+ * tickets that are wanted, as it took one; and so does one that may have rung.  next is for
+ * pass_on(). */
+static enum ids_poll ring_and_poll_locked(struct ids_worker *self, bool passes_on,
+                                          struct ids_wake *next) {
+  passes_on |= has_alarm(self->group);
+  if (!self->is_retiring)
+    ring_locked(self);
+  if (self->is_retiring) /* before, or since */
+    return IDS_POLL_STOP;
+  enum ids_poll answer = ids_worker_poll_locked(self);
+  if (answer == IDS_POLL_WORK && passes_on)
+    *next = ids_group_grant_wanted_locked(self->group);
+  return answer;
+}
+
 /*
  * Poll and work until a poll finds nothing, or the worker is to retire.  What the last poll
  * answered; a worker that retires does not ask again, and stops.
@@ -46,10 +89,8 @@ static enum ids_poll run_locked(struct ids_worker *self) {
   struct ids_group *group = self->group;
   ids_worker_use_ticket_locked(self);
 
-  enum ids_poll answer = ids_worker_poll_locked(self);
   struct ids_wake next = { .worker = NULL };
-  if (answer == IDS_POLL_WORK)
-    next = ids_group_grant_wanted_locked(group);
+  enum ids_poll answer = ring_and_poll_locked(self, true, &next);
 
   while (answer == IDS_POLL_WORK) {
     self->is_released = false;
@@ -65,25 +106,30 @@ static enum ids_poll run_locked(struct ids_worker *self) {
     ids_worker_set_finishing_locked(self, false);
     if (group->config.is_dedicated)
       ids_worker_set_retiring_locked(self, true);
-    answer = self->is_retiring ? IDS_POLL_STOP : ids_worker_poll_locked(self);
+    answer = ring_and_poll_locked(self, false, &next);
   }
   return answer;
 }
 
 /* ---------------------------------------------------------------- tidying */
 
-static bool has_ticket(struct ids_worker *self) {
+static bool is_alarm_due(const struct ids_group *group) {
+  return group->ops->next_alarm_ns(group) <= ids_now_ns();
+}
+
+/* By a ticket, or for an alarm that nobody else may watch. */
+static bool is_wanted(struct ids_worker *self) {
   ids_group_lock(self->group);
-  bool result = self->has_ticket;
+  bool result = self->has_ticket || (has_alarm(self->group) && is_alarm_due(self->group));
   ids_group_unlock(self->group);
   return result;
 }
 
-/* Without the lock.  False when a ticket came and the rest was skipped. */
+/* Without the lock.  False when it is wanted, and the rest was skipped. */
 static bool tidy_unless_wanted(struct ids_worker *self) {
   for (bool has_more = self->has_state;;) {
     ids_point("worker.collect");
-    if (has_ticket(self))
+    if (is_wanted(self))
       return false;
     if (!has_more)
       break;
@@ -97,7 +143,7 @@ static bool tidy_unless_wanted(struct ids_worker *self) {
 static void release_locked(struct ids_worker *self) {
   struct ids_group *group = self->group;
   uint64_t visit = self->visit_asked;
-  ids_worker_set_state_locked(self, IDS_WORKER_RELEASING);
+  ids_worker_claim_itself_locked(self);
   ids_group_unlock(group);
 
   bool is_whole = tidy_unless_wanted(self);
@@ -138,7 +184,7 @@ static void tidy_to_leave_locked(struct ids_worker *self) {
 
 /* ---------------------------------------------------------------- parking */
 
-static void park_locked(struct ids_worker *self) {
+static void fix_deadlines_locked(struct ids_worker *self) {
   const struct ids_group_config *config = &self->group->config;
   self->parked_at_ns = ids_now_ns();
   self->exit_at_ns = ids_after_ns(self->parked_at_ns, config->idle_exit_ns);
@@ -147,12 +193,45 @@ static void park_locked(struct ids_worker *self) {
                           ? IDS_NEVER
                           : ids_after_ns(self->parked_at_ns, config->idle_release_ns);
   self->has_state = self->group->ops->has_state(self);
-  ids_worker_set_idle_locked(self, IDS_WORKER_PARKED);
+}
+
+/* Whether a pass is to give up its heap. */
+static void await_pass_locked(struct ids_worker *self) {
   ids_worker_set_awaits_pass_locked(self, !self->is_released && !self->has_state &&
                                             self->release_at_ns != IDS_NEVER);
 }
 
+static void park_locked(struct ids_worker *self) {
+  fix_deadlines_locked(self);
+  ids_worker_set_idle_locked(self, IDS_WORKER_PARKED);
+  await_pass_locked(self);
+}
+
+/* It is time to exit, but somebody has to watch: what the exit would give back is released. */
+static void stay_to_watch_locked(struct ids_worker *self) {
+  self->release_at_ns = self->exit_at_ns;
+  await_pass_locked(self);
+}
+
+/* An alarm is due and nobody polls.  Callbacks of the owner's are like a job: if there were
+ * any, the worker has parked only now. */
+static void ring_parked_locked(struct ids_worker *self) {
+  struct ids_group *group = self->group;
+  if (ring_locked(self)) {
+    self->is_released = false;
+    fix_deadlines_locked(self);
+    ids_worker_set_state_locked(self, IDS_WORKER_PARKED);
+    await_pass_locked(self);
+  }
+  if (self->has_ticket || self->is_retiring)
+    return; /* meanwhile; then it polls, or leaves, and grants what is wanted */
+  struct ids_wake wake = ids_group_grant_wanted_locked(group);
+  if (wake.worker != NULL && wake.worker != self)
+    ids_cond_signal(&wake.worker->wake); /* one that is parked, as this one is */
+}
+
 static void unpark_locked(struct ids_worker *self) {
+  ids_worker_end_watch_locked(self);
   ids_worker_set_awaits_pass_locked(self, false);
   ids_pass_hand_over_locked(self);
 }
@@ -192,20 +271,24 @@ static bool wait_locked(struct ids_worker *self) {
       await_return_locked(self);
     uint64_t now_ns = ids_now_ns();
     uint64_t release_ns = release_due_ns(self);
-    uint64_t exit_ns = exit_due_ns(self, now_ns);
+    uint64_t exit_ns = ids_worker_may_exit_locked(self) ? exit_due_ns(self, now_ns) : IDS_NEVER;
     if (self->is_retiring) {
       break;
     } else if (self->has_ticket) {
       unpark_locked(self);
       return true;
+    } else if (self->group->ops->next_alarm_ns(self->group) <= now_ns) {
+      ring_parked_locked(self);
     } else if (release_ns <= now_ns) {
       release_locked(self);
     } else if (exit_ns <= now_ns) {
       break;
+    } else if (self->exit_at_ns <= now_ns && self->release_at_ns == IDS_NEVER) {
+      stay_to_watch_locked(self);
     } else if (ids_pass_is_mine_locked(self, now_ns)) {
       ids_pass_run_locked(self);
     } else {
-      uint64_t own_ns = ids_earlier_ns(release_ns, exit_ns);
+      uint64_t own_ns = ids_worker_watches_until_locked(self, ids_earlier_ns(release_ns, exit_ns));
       sleep_locked(self, ids_pass_sleeps_until_locked(self, own_ns));
     }
   }
@@ -224,7 +307,8 @@ static bool wait_locked(struct ids_worker *self) {
 static void stay_for_launch_locked(struct ids_worker *self) {
   struct ids_group *group = self->group;
   while (!self->has_ticket && ids_group_launching_count_locked(group) > 0 &&
-         ids_group_live_count_locked(group) == 1 && ids_group_has_work_locked(group))
+         ids_group_live_count_locked(group) == 1 &&
+         (ids_group_has_work_locked(group) || has_alarm(group)))
     ids_group_wait_locked(group, IDS_NEVER);
 }
 
@@ -376,7 +460,9 @@ void ids_worker_retire(struct ids_worker *self) {
   if (may_retire && !self->group->is_stopping) /* else it leaves as it is */
     ids_worker_set_retiring_locked(self, true);
   ids_cond_signal(&self->wake);
+  struct ids_wake wake = ids_group_grant_wanted_locked(self->group); /* it may have to watch */
   ids_group_unlock(self->group);
+  ids_wake_pass_on(wake);
 }
 
 int ids_group_start_locked(struct ids_group *self, unsigned workers_count) {

@@ -9,14 +9,16 @@
  *     use the ticket                                                     RUNNING
  *     while poll() == WORK: work()
  *       (each poll but the first follows a job; one that retires does not ask again, and
- *       WAIT is the answer, too, where too many run)
+ *       WAIT is the answer, too, where too many run; before each it rings if there is an
+ *       alarm)
  *     if the last answer was WAIT
  *       park: fix parked_at and with it release_at and exit_at           PARKED
  *       until there is a ticket, or it has to leave
  *         claimed by somebody else: sleep until it is given back         RELEASING
  *         retires: leave
+ *         an alarm is due: ring; with somebody to tell, lock dropped     RELEASING
  *         visited, or release_at with a state: release, lock dropped     RELEASING
- *         exit_at: leave
+ *         exit_at: leave, or, if it has to watch, release what that would
  *         the group's pass is due, and this worker's to make: make it    RELEASING
  *         else sleep until the next of these
  *     if it has to leave

@@ -14,7 +14,7 @@
 -- needs a place here, and its spec a file in spec/core.
 local layers = {
   { "base" },
-  { "status", "list", "failure", "cell" },
+  { "status", "list", "failure", "cell", "alarm" },
   { "plat" },
   { "fork", "line" },
   { "counter" },

@@ -128,6 +128,39 @@ SPEC(tickets_where_none_can_be, "N5 the audit names a ticket in the hand of who 
   idlesched_pool_destroy(pool);
 }
 
+SPEC(alarms_that_nobody_watches, "N5 the audit names an alarm that nobody watches") {
+  idlesched_alarm alarm;
+  make_pool();
+  ids_mutex_lock(&group()->lock);
+  ids_alarms_insert(&pool->alarms, &alarm, 1);
+  findings_count = 0;
+  ids_group_audit_locked(group(), note, NULL);
+  CHECK_EQ_INT(findings_count, 1);
+  CHECK_CONTAINS(first_rule, "I9 an alarm is watched");
+  ids_alarms_remove(&pool->alarms, &alarm);
+  group()->watcher = worker();
+  findings_count = 0;
+  ids_group_audit_locked(group(), note, NULL);
+  CHECK_EQ_INT(findings_count, 1);
+  CHECK_CONTAINS(first_rule, "I9 who watches is parked");
+  group()->watcher = NULL;
+  ids_mutex_unlock(&group()->lock);
+
+  /* Somebody could. */
+  REQUIRE_EQ_INT(idlesched_pool_start_workers(pool, 1), 0);
+  WAIT_UNTIL(stats_of(pool).parked == 1, SOON_MS);
+  ids_mutex_lock(&group()->lock);
+  ids_alarms_insert(&pool->alarms, &alarm, 1);
+  findings_count = 0;
+  ids_group_audit_locked(group(), note, NULL);
+  CHECK_EQ_INT(findings_count, 1);
+  CHECK_CONTAINS(first_rule, "I9 an alarm is watched");
+  ids_alarms_remove(&pool->alarms, &alarm);
+  ids_mutex_unlock(&group()->lock);
+  CHECK_EQ_INT(idlesched_pool_audit(pool, NULL), 0);
+  idlesched_pool_destroy(pool);
+}
+
 SPEC(jobs_that_do_not_add_up, "N5 the audit of a pool names jobs that do not add up") {
   idlesched_audit audit;
   make_pool();

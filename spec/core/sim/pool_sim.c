@@ -12,6 +12,7 @@
 struct sim_trace sim_jobs[SIM_JOBS_MAX];
 /* Jobs from here on were not submitted in this run: runs are many, and jobs few. */
 static unsigned jobs_end;
+static unsigned jobs_began_count;
 static uint64_t job_duration_ns;
 static void (*job_begins)(struct sim_trace *job);
 static void (*job_is_done)(struct sim_trace *job);
@@ -68,12 +69,31 @@ static bool is_timer_left(const struct ids_group *group) {
   return holder == NULL || holder->sleeps_until_ns > last_ns;
 }
 
+/* An alarm will ring, a worker could do what it is for, and none will wake up in time.  After a
+ * refusal it may wait for one that is busy, as long as all that have a thread are. */
+static bool is_alarm_left(const struct ids_group *group) {
+  uint64_t next_ns = group->ops->next_alarm_ns(group);
+  bool is_somebody_busy = group->tickets_count > 0 || group->finishing_count > 0 ||
+                          group->in_state_count[IDS_WORKER_RELEASING] > 0;
+  if (next_ns == IDS_NEVER || group->active_count >= ids_group_room_locked(group) ||
+      is_somebody_busy)
+    return false;
+  for (unsigned i = 0; i < group->workers_count; i++) {
+    const struct ids_worker *worker = group->workers[i];
+    if (worker->state == IDS_WORKER_PARKED && worker->sleeps_until_ns <= next_ns)
+      return false;
+  }
+  return group->counters.starts_refused == 0 || group->active_count == 0 ||
+         group->in_state_count[IDS_WORKER_PARKED] > 0;
+}
+
 static bool is_stuck(void *context) {
   const idlesched_pool *pool = *(idlesched_pool **)context;
   if (pool == NULL || pool->group.fork_generation != ids_fork_generation() ||
       sim_is_locked(&pool->group.lock))
     return false;
-  return is_work_left(&pool->group) || is_wake_left(&pool->group) || is_timer_left(&pool->group);
+  return is_work_left(&pool->group) || is_wake_left(&pool->group) || is_timer_left(&pool->group) ||
+         is_alarm_left(&pool->group);
 }
 
 static void watch(idlesched_pool *pool) {
@@ -92,6 +112,7 @@ idlesched_pool *sim_pool_try_create(const idlesched_pool_config *config) {
   idlesched_pool *pool;
   memset(sim_jobs, 0, jobs_end * sizeof *sim_jobs);
   jobs_end = 0;
+  jobs_began_count = 0;
   job_duration_ns = 0;
   job_begins = job_is_done = NULL;
   if (idlesched_pool_create(&pool, config) != 0)
@@ -328,6 +349,8 @@ static void run_job(void *context) {
   self->thread = ids_thread_number();
   self->runs_count++;
   self->started_at_ns = ids_now_ns();
+  SIM_CHECK_RELATION(self->started_at_ns, >=, self->due_at_ns);
+  self->began = ++jobs_began_count;
   self->worker = idlesched_worker_index(idlesched_worker_current());
   if (job_begins != NULL)
     job_begins(self);
@@ -347,6 +370,7 @@ static struct sim_trace *begin_submit(unsigned i) {
     jobs_end = i + 1;
   job->submits_count++;
   job->submitted_at_ns = ids_now_ns();
+  job->due_at_ns = job->expires_at_ns = 0;
   return job;
 }
 
@@ -383,6 +407,10 @@ static void waitable_done(idlesched_job *job) {
   SIM_CHECK(state == IDLESCHED_JOB_DONE || state == IDLESCHED_JOB_CANCELLED);
   if (state == IDLESCHED_JOB_CANCELLED)
     self->drops_count++;
+  if (idlesched_job_status(job) == -ETIMEDOUT) {
+    SIM_CHECK(self->expires_at_ns > 0);
+    SIM_CHECK_RELATION(ids_now_ns(), >=, self->expires_at_ns);
+  }
   self->dones_count++;
   if (job_is_done != NULL)
     job_is_done(self);
@@ -390,6 +418,9 @@ static void waitable_done(idlesched_job *job) {
 
 int sim_submit_again(idlesched_pool *pool, unsigned i) {
   struct sim_trace *self = begin_submit(i);
+  const idlesched_job *job = &self->job;
+  self->due_at_ns = job->delay_ns > 0 ? self->submitted_at_ns + job->delay_ns : 0;
+  self->expires_at_ns = job->expire_ns > 0 ? self->submitted_at_ns + job->expire_ns : 0;
   int status = idlesched_pool_submit_job(pool, &self->job);
   if (status != 0)
     self->submits_count--;
@@ -403,8 +434,15 @@ int sim_submit_like(idlesched_pool *pool, unsigned i, const idlesched_job *like)
                                .done = waitable_done,
                                .context = self,
                                .priority = like->priority,
+                               .delay_ns = like->delay_ns,
+                               .expire_ns = like->expire_ns,
                                .token = like->token };
   return sim_submit_again(pool, i);
+}
+
+int sim_submit_timed(idlesched_pool *pool, unsigned i, uint64_t delay_ns, uint64_t expire_ns) {
+  return sim_submit_like(pool, i,
+                         &(const idlesched_job){ .delay_ns = delay_ns, .expire_ns = expire_ns });
 }
 
 int sim_submit_waitable(idlesched_pool *pool, unsigned i) {
@@ -438,7 +476,12 @@ void sim_check_jobs_ended(void) {
 }
 
 void sim_check_jobs_started_at_once(void) {
-  for (unsigned i = 0; i < jobs_end; i++)
-    if (sim_jobs[i].runs_count > 0)
-      SIM_CHECK_EQUAL(sim_jobs[i].started_at_ns, sim_jobs[i].submitted_at_ns);
+  for (unsigned i = 0; i < jobs_end; i++) {
+    const struct sim_trace *job = &sim_jobs[i];
+    uint64_t moment_ns = ids_later_ns(job->submitted_at_ns, job->due_at_ns);
+    if (job->runs_count > 0)
+      SIM_CHECK_EQUAL(job->started_at_ns, moment_ns);
+    else if (job->submits_count > 0)
+      SIM_CHECK(job->expires_at_ns > 0 && job->expires_at_ns <= moment_ns);
+  }
 }

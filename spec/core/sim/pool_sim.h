@@ -23,7 +23,7 @@
 /*
  * Make a pool, or fail the run.  From here on it is watched: at rest there is no work that a
  * worker could take, nobody sleeps on a ticket, and somebody parked wakes up for the next
- * pass; and the traces of jobs are cleared.
+ * pass, and for the next alarm; and the traces of jobs are cleared.
  */
 #define SIM_POOL(...) sim_pool_create(&(const idlesched_pool_config){ __VA_ARGS__ })
 idlesched_pool *sim_pool_create(const idlesched_pool_config *config);
@@ -108,10 +108,12 @@ void sim_sweep_end(void);
 struct sim_trace {
   unsigned submits_count, runs_count, drops_count;
   uint64_t submitted_at_ns, started_at_ns;
-  unsigned worker;      /* index of the one that ran it last */
-  uintptr_t thread;     /* number of the thread that did */
-  bool is_waitable;     /* submitted as `job` */
-  unsigned dones_count; /* how often its done callback was called */
+  uint64_t due_at_ns, expires_at_ns; /* 0: at once, never */
+  unsigned began;                    /* how many jobs of the run had begun, this one included */
+  unsigned worker;                   /* index of the one that ran it last */
+  uintptr_t thread;                  /* number of the thread that did */
+  bool is_waitable;                  /* submitted as `job` */
+  unsigned dones_count;              /* how often its done callback was called */
   idlesched_job job;
 };
 extern struct sim_trace sim_jobs[SIM_JOBS_MAX];
@@ -127,10 +129,12 @@ void sim_must_submit(idlesched_pool *pool, unsigned i);
 void sim_work(idlesched_pool *pool, unsigned i);
 /* Submit number i as a job that can be waited for, with a done callback. */
 int sim_submit_waitable(idlesched_pool *pool, unsigned i);
-/* The same with the priority and the token of this one. */
+/* The same with the priority, the token, the delay and the expiry of this one. */
 int sim_submit_like(idlesched_pool *pool, unsigned i, const idlesched_job *like);
 /* Submit it once more, as it is: it may be under way. */
 int sim_submit_again(idlesched_pool *pool, unsigned i);
+/* The same for one that is to begin so much later, and no later than that; 0 for neither. */
+int sim_submit_timed(idlesched_pool *pool, unsigned i, uint64_t delay_ns, uint64_t expire_ns);
 /* Called on the worker when a job begins, and at the end of the done callback of one that can
  * be waited for; NULL for neither, as at the begin of each run. */
 void sim_jobs_tell(void (*begins)(struct sim_trace *job), void (*is_done)(struct sim_trace *job));
@@ -142,7 +146,8 @@ void sim_job_dropped(void (*run)(void *context), void *context);
 /* Every job that was submitted ran or was dropped, once each, and who asked for it was told
  * so once. */
 void sim_check_jobs_ended(void);
-/* Fair clock, and nothing that takes time: each job started when it was submitted. */
+/* Fair clock, and nothing that takes time: each job started when it was submitted, or at its
+ * moment, and those that never did had expired by then. */
 void sim_check_jobs_started_at_once(void);
 
 #endif
