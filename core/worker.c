@@ -53,15 +53,16 @@ static enum ids_poll run_locked(struct ids_worker *self) {
   if (answer == IDS_POLL_WORK)
     next = ids_group_grant_wanted_locked(group);
 
+  uint64_t now_ns = ids_tick_ns();
   while (answer == IDS_POLL_WORK) {
     self->is_released = false;
+    self->began_at_ns = now_ns;
     ids_group_unlock(group);
     ids_wake_pass_on(next);
     next.worker = NULL;
     ids_point("worker.work");
-    ids_store_relaxed(&self->began_at_ns, ids_tick_ns());
     group->ops->work(self);
-    ids_store_relaxed(&self->began_at_ns, 0);
+    now_ns = ids_tick_ns();
     ids_host_thread_check_may_allocate(); /* a job that parked has come back */
     ids_group_lock(group);
     ids_worker_set_finishing_locked(self, false);
@@ -69,6 +70,7 @@ static enum ids_poll run_locked(struct ids_worker *self) {
       ids_worker_set_retiring_locked(self, true);
     answer = self->is_retiring ? IDS_POLL_STOP : ids_worker_poll_locked(self);
   }
+  self->began_at_ns = 0;
   return answer;
 }
 
