@@ -28,12 +28,12 @@ static void audit_jobs_locked(const struct idlesched_pool *pool, idlesched_audit
     note(audit, "J3 nothing is queued while a close drops what was: dropped, queued",
          pool->dropping.count, pool->queue.count);
   if (pool->is_inline && pool->queue.count > 0 && !pool->is_taken)
-    note(audit, "J5 inline, jobs are queued while somebody has the turn: queued, turns",
+    note(audit, "J4 inline, jobs are queued while somebody has the turn: queued, turns",
          pool->queue.count, pool->is_taken);
   uint64_t queued_count = pool->queue.count + pool->delayed_count;
   bool may_wait = pool->is_inline ? pool->is_taken : queued_count >= pool->queue_max;
   if (!ids_line_is_empty(&pool->line) && !may_wait)
-    note(audit, "J6 nobody waits while there is room, or a turn: queued, most", queued_count,
+    note(audit, "J5 nobody waits while there is room, or a turn: queued, most", queued_count,
          pool->queue_max);
 }
 

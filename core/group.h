@@ -235,6 +235,7 @@ struct ids_worker {
   uint64_t parked_at_ns;       /* L  when it parked; who parked last is woken first */
   uint64_t release_at_ns;      /* L  while PARKED; fixed when it parked */
   uint64_t exit_at_ns;         /* L  while PARKED; fixed when it parked */
+  uint64_t began_at_ns;        /* L  when the job began that it runs; or 0 */
   uint64_t sleeps_until_ns;    /* L  while its thread sleeps */
   uint64_t given_count;        /* L  tickets that it ever got, */
   uint64_t used_count;         /* L  polls made with one, */
@@ -248,7 +249,6 @@ struct ids_worker {
   unsigned depth;                /* T  jobs inside others that it runs to make room for them */
   struct ids_worker *outer;      /* T  the worker that its thread is besides: pool_inline.c */
   struct idlesched_job *awaited; /* L  the owner's: what its job sleeps for, or NULL */
-  uint64_t began_at_ns;          /* A  when its job began; 0: it runs none */
   uint64_t live_bytes;           /* A  what the host keeps for it, as the host says, */
   uint64_t dead_bytes;           /* A  and what a collection would free of that */
 };

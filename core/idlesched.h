@@ -446,8 +446,8 @@ typedef struct idlesched_pool_config {
  * In a job idlesched_worker_current() is the pool's one worker, with the index 0.  Its hooks
  * are called on the thread that has the turn: start before the first job, collect by a release
  * while no job runs, and stop by the close, or after the job that a close has left behind.
- * Idle times, is_dedicated and retire mean nothing.  A child process that a job forks returns
- * from it, and out of the submit.
+ * Idle times, is_dedicated, pause and retire mean nothing.  A child process that a job forks
+ * returns from it, and out of the submit.
  */
 #define IDLESCHED_NO_WORKERS UINT32_MAX
 

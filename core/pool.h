@@ -33,8 +33,8 @@
  *       those inside others.
  *   J3  what a close is dropping is not in the queue, and nothing else is queued or delayed
  *       then.
- *   J5  inline, something is queued only while somebody has the turn.
- *   J6  who waits in line waits for something: the queue is full, or, inline, somebody has the
+ *   J4  inline, something is queued only while somebody has the turn.
+ *   J5  who waits in line waits for something: the queue is full, or, inline, somebody has the
  *       turn.
  */
 #ifndef IDS_POOL_H

@@ -5,7 +5,7 @@
  * Such a pool has one worker, which is never given a ticket and has no thread of its own.
  * Instead, threads take turns at being it.  Who has the turn runs what is queued, which is the
  * job that it submits, and those that jobs submit meanwhile; when nothing is left it gives the
- * turn to the first in line.  So the queue is empty while nobody has the turn (J5).
+ * turn to the first in line.  So the queue is empty while nobody has the turn (J4).
  *
  * Threads are told apart by their number, as the calling thread may be inside jobs of several
  * pools at once: the worker that others see is that of the innermost job.

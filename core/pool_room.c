@@ -4,7 +4,7 @@
  *
  * Threads that wait for room stand in the pool's line.  Whoever makes room, by a pop or by
  * taking a job out, queues the job of the first in line there and then, in its name: so the
- * queue is full as long as somebody waits (J6), nobody comes between, and a thread that has
+ * queue is full as long as somebody waits (J5), nobody comes between, and a thread that has
  * been served has nothing to do but to see to it that the queue gets the workers it wants.
  *
  * A worker of the pool does not stand in line: if all of them did, nobody would make room.  It

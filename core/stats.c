@@ -71,12 +71,11 @@ unsigned ids_workers_read(struct idlesched_pool *pool, idlesched_worker_row *row
   uint64_t now_ns = ids_now_ns();
   for (unsigned i = 0; i < rows_max && i < group->slots_count; i++) {
     const struct ids_worker *worker = group->workers[i];
-    uint64_t began_at_ns = ids_load_relaxed(&worker->began_at_ns);
     rows[i] = (idlesched_worker_row){
       .index = i,
       .state = public_state(worker->state),
       .has_released = worker->is_released,
-      .running_ns = began_at_ns == 0 ? 0 : ids_less(now_ns, began_at_ns),
+      .running_ns = worker->began_at_ns == 0 ? 0 : ids_less(now_ns, worker->began_at_ns),
       .live_bytes = ids_load_relaxed(&worker->live_bytes),
       .dead_bytes = ids_load_relaxed(&worker->dead_bytes),
     };

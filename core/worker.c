@@ -92,15 +92,16 @@ static enum ids_poll run_locked(struct ids_worker *self) {
   struct ids_wake next = { .worker = NULL };
   enum ids_poll answer = ring_and_poll_locked(self, true, &next);
 
+  uint64_t now_ns = ids_tick_ns();
   while (answer == IDS_POLL_WORK) {
     self->is_released = false;
+    self->began_at_ns = now_ns;
     ids_group_unlock(group);
     ids_wake_pass_on(next);
     next.worker = NULL;
     ids_point("worker.work");
-    ids_store_relaxed(&self->began_at_ns, ids_tick_ns());
     group->ops->work(self);
-    ids_store_relaxed(&self->began_at_ns, 0);
+    now_ns = ids_tick_ns();
     ids_host_thread_check_may_allocate(); /* a job that parked has come back */
     ids_group_lock(group);
     ids_worker_set_finishing_locked(self, false);
@@ -108,6 +109,7 @@ static enum ids_poll run_locked(struct ids_worker *self) {
       ids_worker_set_retiring_locked(self, true);
     answer = ring_and_poll_locked(self, false, &next);
   }
+  self->began_at_ns = 0;
   return answer;
 }
 
