@@ -70,7 +70,7 @@ static void more_workers(void *context) {
 SPEC(more_workers_start_at_once,
      "G7 a resize to more workers wakes as many as the queue wants, 0 ms later, and no more") {
   struct sim_plan plan = plan_of("resize up", more_workers, NULL);
-  plan.bound = 2;
+  plan.bound = 1;
   sim_spec_exhaust(&plan);
 }
 
@@ -271,7 +271,7 @@ SPEC(a_resize_is_refused,
   sim_spec_faults(&plan);
   plan.is_hostile = true;
   plan.strategy = SIM_RANDOM;
-  plan.runs_max = 2000;
+  plan.runs_max = 300;
   sim_spec_faults(&plan);
 }
 
