@@ -459,11 +459,10 @@ SPEC(a_thread_in_its_place_is_refused,
     .workers_max = 1, .blocking_max = 2, .clients = 2, .jobs_of_each = 2, .blockers = 0xb
   };
   plan = plan_of("blocks 1x4, refusals", block_at_any_moment, &two);
-  plan.bound = 1;
-  sim_spec_faults(&plan);
-  plan.is_hostile = true;
   plan.strategy = SIM_RANDOM;
   plan.runs_max = 300;
+  sim_spec_faults(&plan);
+  plan.is_hostile = true;
   sim_spec_faults(&plan);
 }
 
