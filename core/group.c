@@ -200,6 +200,7 @@ struct ids_wake ids_worker_grant_locked(struct ids_worker *self) {
 
 /* The next slot is a worker like the others, which has served every visit. */
 static void use_next_slot_locked(struct ids_group *self) {
+  ids_assert(self->workers_count < self->slots_count); /* there are as many as there may be room */
   struct ids_worker *worker = self->workers[self->workers_count++];
   worker->visit_asked = worker->visit_served = self->last_visit;
   self->in_state_count[IDS_WORKER_ABSENT]++;
@@ -211,7 +212,7 @@ struct ids_worker *ids_group_first_wakeable_locked(struct ids_group *self,
   if (state == IDS_WORKER_ABSENT) {
     if (self->is_stopping || self->threads_count >= ids_group_room_locked(self))
       return NULL;
-    if (ids_list_is_empty(&self->wakeable[state]) && self->workers_count < self->slots_count)
+    if (ids_list_is_empty(&self->wakeable[state]))
       use_next_slot_locked(self);
   }
   struct ids_list *first = ids_list_first(&self->wakeable[state]);

@@ -498,8 +498,8 @@ IDLESCHED_API int idlesched_pool_start_workers(idlesched_pool *pool, unsigned wo
 /*
  * From now on the pool has so many workers at most, 1 to 4096, and keeps workers_min threads.
  * With fewer than now, those that are too many end: parked ones at once, others after their
- * job; with more, threads are started as the queue wants them.  Not for a pool that was made
- * with IDLESCHED_NO_WORKERS.
+ * job; with more, threads are started as the queue wants them.  blocking_max stays as it is.
+ * Not for a pool that was made with IDLESCHED_NO_WORKERS.
  *
  *   -EINVAL     a number is out of its range, or workers_min above workers_max; or the pool
  *               has no workers

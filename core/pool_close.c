@@ -92,7 +92,8 @@ static void close_locked(struct idlesched_pool *self, enum idlesched_close_mode 
     ids_cond_broadcast(&self->group.changed); /* a submit may wait for its job's moment */
   ids_group_await_launch_locked(&self->group);
   /* Paused, and nobody can be had to run what is queued: it is dropped. */
-  if (mode == IDLESCHED_CLOSE_DRAIN && ids_pool_resume_locked(self) == 0)
+  bool drains = mode == IDLESCHED_CLOSE_DRAIN;
+  if (drains && (!self->is_paused || ids_pool_resume_locked(self) == 0))
     drain_locked(self, deadline_ns);
   out->dropped_count = drop_queue_locked(self);
   self->is_paused = false;

@@ -231,6 +231,50 @@ SPEC(a_resume_is_refused, "G2 a resume is refused a thread: the pool is still pa
   }
 }
 
+SPEC(a_resume_is_refused_a_second_thread, "G2 a resume that is refused a thread while there is "
+                                          "another one is no error: the jobs wait for that one") {
+  struct door door = DOOR_CLOSED;
+  _Atomic unsigned count = 0;
+  idlesched_pool *pool = POOL(.workers_max = 2);
+  keep_busy(pool, &door, 1);
+  idlesched_pool_pause(pool);
+  REQUIRE_EQ_INT(idlesched_pool_submit(pool, count_up, &count), 0);
+  fault_refuse("worker.thread", 1, 1);
+  CHECK_EQ_INT(idlesched_pool_resume(pool), 0);
+  CHECK_EQ_INT(fault_refused_count(), 1);
+  CHECK(!stats_of(pool).is_paused);
+  CHECK_EQ_U64(stats_of(pool).jobs_queued, 1);
+  door_open(&door);
+  must_wait(pool);
+  CHECK_EQ_INT(count, 1);
+  destroy(pool);
+}
+
+static void *resume_it(void *pool) {
+  CHECK_EQ_INT(idlesched_pool_resume(pool), 0);
+  return NULL;
+}
+
+SPEC(paused_anew_while_it_resumes,
+     "G2 a resume is refused its thread after the pool was paused anew: it does not need one") {
+  _Atomic unsigned count = 0;
+  idlesched_pool *pool = POOL(.workers_max = 2);
+  idlesched_pool_pause(pool);
+  REQUIRE_EQ_INT(idlesched_pool_submit(pool, count_up, &count), 0);
+  fault_refuse("worker.thread", 1, 1);
+  hold_at("worker.thread");
+  pthread_t resumer = thread_run(resume_it, pool);
+  WAIT_UNTIL(hold_count("worker.thread") == 1, SOON_MS);
+  idlesched_pool_pause(pool);
+  hold_open("worker.thread");
+  thread_result(resumer);
+  CHECK(stats_of(pool).is_paused);
+  CHECK_EQ_INT(idlesched_pool_resume(pool), 0);
+  must_wait(pool);
+  CHECK_EQ_INT(count, 1);
+  destroy(pool);
+}
+
 /* A submit starts the second thread, and is refused it after the pool was paused and the
  * first thread has left. */
 static void *submit_one(void *context) {

@@ -47,7 +47,9 @@ static int job_is_not_to_run(idlesched_job *job, idlesched_worker *worker) {
 /* Its workers have no thread, and what the one that forked says of its memory is not heard. */
 static void check_inherited_workers(idlesched_pool *pool) {
   idlesched_worker_row row = { .index = 1, .state = IDLESCHED_WORKER_RUNNING, .dead_bytes = 1 };
-  SIM_CHECK_EQUAL(idlesched_pool_workers_read(pool, &row, 1), pool->group.config.workers_max);
+  idlesched_worker_row rows[8];
+  SIM_CHECK_EQUAL(idlesched_pool_workers_read(pool, &row, 1), pool->group.limit);
+  SIM_CHECK_EQUAL(idlesched_pool_workers_read(pool, rows, 8), pool->group.limit);
   SIM_CHECK_EQUAL(row.index, 0);
   SIM_CHECK_EQUAL(row.state, IDLESCHED_WORKER_ABSENT);
   SIM_CHECK_EQUAL(row.dead_bytes, 0);

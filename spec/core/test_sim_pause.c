@@ -237,7 +237,8 @@ SPEC(a_resume_is_refused,
     .workers_max = 2, .clients = 2, .jobs_of_each = 2, .pauses_count = 2, .is_slow = true
   };
   plan = plan_of("resume refused 2x4", pause_among_submits, &slow);
-  plan.bound = 0;
+  plan.strategy = SIM_RANDOM;
+  plan.runs_max = 300;
   sim_spec_faults(&plan);
   plan.fault_mode = SIM_FAULT_TENTH;
   sim_pool_samples(&plan, 400000);

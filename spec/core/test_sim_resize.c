@@ -70,7 +70,7 @@ static void more_workers(void *context) {
 SPEC(more_workers_start_at_once,
      "G7 a resize to more workers wakes as many as the queue wants, 0 ms later, and no more") {
   struct sim_plan plan = plan_of("resize up", more_workers, NULL);
-  plan.bound = 2;
+  plan.bound = 1;
   sim_spec_exhaust(&plan);
 }
 
@@ -267,11 +267,10 @@ SPEC(a_resize_is_refused,
     .sizes_count = 3, .sizes = { 1, 4, 1 }, .clients = 1, .jobs_of_each = 3, .is_slow = true
   };
   struct sim_plan plan = plan_of("resize refused", resize_among_submits, &both);
-  plan.bound = 1;
+  plan.strategy = SIM_RANDOM;
+  plan.runs_max = 300;
   sim_spec_faults(&plan);
   plan.is_hostile = true;
-  plan.strategy = SIM_RANDOM;
-  plan.runs_max = 2000;
   sim_spec_faults(&plan);
 }
 
@@ -290,6 +289,9 @@ static void idle_pool_keeps_some(void *context) {
   SIM_CHECK_EQUAL(stats.exits, 3 - workers_min);
   SIM_CHECK_EQUAL(stats.releases, 3); /* those that stay have released as well */
   sim_sleep_ns(IDS_S);                /* the later pass of those that have left */
+  SIM_CHECK_EQUAL(sim_steps_of_sleep(3600 * IDS_S), quiet_steps);
+  SIM_CHECK_EQUAL(idlesched_pool_release(shared, NEVER, NULL), 0);
+  sim_sleep_ns(IDS_S); /* and the one of that */
   SIM_CHECK_EQUAL(sim_steps_of_sleep(3600 * IDS_S), quiet_steps);
   for (unsigned i = 0; i < workers_min; i++)
     sim_must_submit(shared, i);
