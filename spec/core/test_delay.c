@@ -277,10 +277,6 @@ SPEC(alarms_of_a_parent, "G5 in a child process a delayed job of the parent's is
     bool is_closed = idlesched_job_wait(&far.job, IDLESCHED_NEVER) == -ESHUTDOWN &&
                      idlesched_pool_submit_job(pool, &other.job) == -ESHUTDOWN &&
                      stats_of(pool).jobs_delayed == 0;
-    idlesched_pool *own = POOL(.workers_max = 1);
-    submit(own, &other, 1, 0);
-    is_closed &= idlesched_pool_wait(own, IDLESCHED_NEVER) == 0;
-    idlesched_pool_destroy(own);
     idlesched_pool_destroy(pool);
     _exit(is_closed ? 0 : 1);
   }

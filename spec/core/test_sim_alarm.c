@@ -683,6 +683,31 @@ SPEC(threads_and_memory_may_be_refused,
   }
 }
 
+/* The thread that is to take the watch over is refused while the old one leaves. */
+static void retired_and_refused(void *context) {
+  (void)context;
+  struct sim_client client;
+  the_pool = sim_pool_try_create(&(const idlesched_pool_config){ .workers_max = 2 });
+  if (the_pool == NULL)
+    return;
+  if (sim_submit_timed(the_pool, 0, DELAY_NS, 0) != 0)
+    must_submit_timed(0, DELAY_NS, 0);
+  sim_client_start(&client, retire_watcher, NULL);
+  sim_client_join(&client);
+  SIM_CHECK_EQUAL(idlesched_pool_wait(the_pool, NEVER), 0);
+  SIM_CHECK_EQUAL(sim_jobs[0].runs_count, 1);
+  sim_pool_finish(the_pool);
+}
+
+SPEC(who_leaves_stays_for_an_alarm,
+     "G2 the last worker does not leave an alarm to a thread that is then refused") {
+  struct sim_plan plan = plan_of("retired and refused", retired_and_refused, NULL);
+  plan.fault_mode = SIM_FAULT_CHOICE;
+  plan.faults_max = 1;
+  plan.bound = 2;
+  sim_spec_exhaust(&plan);
+}
+
 /* ----------------------------------------------------------------- by chance */
 
 static void be_a_crowd(void *context) {
