@@ -3,6 +3,8 @@
  * test_blocking.c - jobs that say that they block, on real threads.  (The order of things:
  * test_sim_blocking.c.)
  */
+#include <sched.h>
+
 #include "plat_fault.h"
 #include "pool_kit.h"
 
@@ -131,7 +133,8 @@ SPEC(a_thread_is_refused, "G12 G2 when no thread can be had in its place, the ot
 
 static void block_shortly(void *count) {
   idlesched_blocking_begin();
-  idlesched_sleep(20 * IDLESCHED_US);
+  for (unsigned i = 0; i < 20; i++)
+    sched_yield();
   idlesched_blocking_end();
   count_up(count);
 }

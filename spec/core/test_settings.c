@@ -5,6 +5,7 @@
  * test_sim_pause.c.)
  */
 #include <errno.h>
+#include <sched.h>
 
 #include "plat_fault.h"
 #include "pool_kit.h"
@@ -134,10 +135,11 @@ static void *resize_until_it_is_over(void *context) {
     CHECK_EQ_INT(idlesched_pool_resize(storm->pool, workers_max, i % 3 % (workers_max + 1)), 0);
     if (i % 5 == 0) {
       idlesched_pool_pause(storm->pool);
-      idlesched_sleep(10 * IDLESCHED_US);
+      sched_yield();
       CHECK_EQ_INT(idlesched_pool_resume(storm->pool), 0);
     }
-    idlesched_sleep(50 * IDLESCHED_US);
+    for (unsigned j = 0; j < 20; j++)
+      sched_yield();
   }
   return NULL;
 }
