@@ -36,7 +36,7 @@ static int change_places_locked(struct idlesched_pool *self, struct ids_cell cel
                                 struct ids_worker *worker) {
   struct ids_group *group = &self->group;
   struct ids_cell next;
-  if (worker->depth == DEPTH_MAX || !ids_queue_pop(&self->queue, &next))
+  if (worker->depth == DEPTH_MAX || self->is_paused || !ids_queue_pop(&self->queue, &next))
     return -ENOBUFS;
   ids_group_work_fell_locked(group);
   int status = ids_pool_push_locked(self, cell);

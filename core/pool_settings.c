@@ -9,6 +9,8 @@
 int ids_pool_resize(struct idlesched_pool *self, unsigned workers_max, unsigned workers_min) {
   struct ids_group *group = &self->group;
   struct ids_wake wake = { .worker = NULL };
+  if (self->is_inline)
+    return -EINVAL;
   ids_group_lock(group);
   int status = -ESHUTDOWN;
   if (self->admission == IDS_POOL_OPEN)
@@ -20,9 +22,10 @@ int ids_pool_resize(struct idlesched_pool *self, unsigned workers_max, unsigned 
   return status;
 }
 
+/* Without workers a job begins when it is submitted, or not at all. */
 void ids_pool_pause(struct idlesched_pool *self) {
   ids_group_lock(&self->group);
-  if (self->admission == IDS_POOL_OPEN)
+  if (self->admission == IDS_POOL_OPEN && !self->is_inline)
     self->is_paused = true;
   ids_group_unlock(&self->group);
 }

@@ -219,15 +219,14 @@ static int pool_submit_with(lua_State *L) {
   return lids_job_submit(L, 3, self->jobs.core, self->home, &options);
 }
 
-/* pool:pause(), pool:resume() */
+/* pool:pause(); pool:resume() -> true | nil, message, number */
 static int pool_pause(lua_State *L) {
   idlesched_pool_pause(check_pool(L)->jobs.core);
   return 0;
 }
 
 static int pool_resume(lua_State *L) {
-  idlesched_pool_resume(check_pool(L)->jobs.core);
-  return 0;
+  return lids_push_status(L, idlesched_pool_resume(check_pool(L)->jobs.core));
 }
 
 /* pool:resize(workers, min_workers = 0) -> true | nil, "closed" | nil, message, number */

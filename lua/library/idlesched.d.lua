@@ -222,7 +222,11 @@ function Pool:submit_with(options, fn, ...) end
 ---are idle meanwhile: they release, and their threads end in time. Pauses do not count.
 function Pool:pause() end
 
----End a pause. A close does it as well.
+---End a pause. A close does it as well. When all threads have ended meanwhile, and the system
+---refuses a new one, the pool stays paused.
+---@return true? ok
+---@return string? message
+---@return integer? errno
 function Pool:resume() end
 
 ---From now on so many workers at most. Those that are too many end: at once, or after their job.

@@ -44,6 +44,16 @@ static int fail(idlesched_job *job, idlesched_worker *worker) {
   return -EIO;
 }
 
+SPEC(nothing_to_set, "G13 a pool without workers has no size, and nothing to pause") {
+  idlesched_pool *pool = POOL(.workers_max = IDLESCHED_NO_WORKERS);
+  CHECK_EQ_INT(idlesched_pool_resize(pool, 2, 0), -EINVAL);
+  idlesched_pool_pause(pool);
+  CHECK(!stats_of(pool).is_paused);
+  CHECK_EQ_INT(idlesched_pool_resume(pool), 0);
+  run_one_job(pool);
+  idlesched_pool_destroy(pool);
+}
+
 /* ---------------------------------------------------------- in the own thread */
 
 SPEC(in_the_submitting_thread,

@@ -41,25 +41,6 @@ static int failed_line;
 
 /* ------------------------------------------------------ what happens under a limit */
 
-/* Not WAIT_UNTIL, which ends the case in the parent's name. */
-static bool comes_true(bool (*holds)(void *context), void *context) {
-  uint64_t deadline_ns = spec_now_ns() + SOON_MS * IDLESCHED_MS;
-  while (!holds(context)) {
-    if (spec_now_ns() > deadline_ns)
-      return holds(context);
-    idlesched_sleep(IDLESCHED_MS);
-  }
-  return true;
-}
-
-static bool has_no_thread(void *pool) {
-  return stats_of(pool).threads == 0;
-}
-
-static bool someone_is_inside(void *door) {
-  return door_inside_count(door) > 0;
-}
-
 /* It has no worker, and gets none: the submit says so, and keeps nothing. */
 static void live_without_a_thread(const struct limiter *limiter) {
   _Atomic unsigned count = 0;
@@ -93,7 +74,7 @@ static void live_with_one_thread(const struct limiter *limiter) {
     idlesched_pool_create(&pool, &(idlesched_pool_config){ .workers_max = WORKERS,
                                                            .idle_exit_ns = IDLESCHED_NEVER }) == 0);
   EXPECT(idlesched_pool_submit(pool, door_pass, &door) == 0);
-  EXPECT(comes_true(someone_is_inside, &door));
+  WAIT_UNTIL(door_inside_count(&door) == 1, SOON_MS);
   for (unsigned i = 0; i < JOBS; i++)
     EXPECT(idlesched_pool_submit(pool, count_up, &count) == 0);
   idlesched_pool_stats stats = stats_of(pool);
@@ -132,7 +113,7 @@ static void live_with_successors(const struct limiter *limiter) {
   EXPECT(count == taken_count);
   EXPECT(stats_of(pool).jobs_submitted == taken_count);
   EXPECT(idlesched_pool_audit(pool, NULL) == 0);
-  EXPECT(comes_true(has_no_thread, pool));
+  WAIT_UNTIL(stats_of(pool).threads == 0, SOON_MS);
   EXPECT(limiter->lift() == 0);
   EXPECT(idlesched_pool_submit(pool, count_up, &count) == 0);
   EXPECT(idlesched_pool_wait(pool, SOON_MS * IDLESCHED_MS) == 0);
