@@ -807,7 +807,7 @@ typedef struct idlesched_alarm {
 /*
  * A job that can be waited for, delayed and cancelled.  It is a part of a struct of the
  * caller's, so that submitting it allocates nothing of its own.  Set run, and what you want
- * of the fields up to the token, and leave the rest zero.
+ * of the fields up to the priority, and leave the rest zero.
  *
  * The job stays where it is until it has ended: until wait returned, or, when it
  * has a done callback, until that was called.
@@ -825,9 +825,8 @@ struct idlesched_job {
    */
   void (*done)(idlesched_job *job);
   void *context;
-  /* Jobs of a higher priority are begun before all others; inside one, first in, first
-   * out.  -IDLESCHED_PRIORITY_MOST to IDLESCHED_PRIORITY_MOST. */
-  int priority;
+  /* May be NULL. */
+  idlesched_token *token;
   /* Begun no earlier than so long after it was submitted; then it queues behind those of
    * its priority.  A worker that is free begins it at that moment, unless all that have a
    * thread run jobs or give memory back: those do when they have finished that. */
@@ -836,22 +835,24 @@ struct idlesched_job {
    * the status -ETIMEDOUT.  Who waits for it is told at that moment; while all workers run
    * jobs, and nobody waits, the first of them to come back ends it.  0: it may wait for ever. */
   uint64_t expire_ns;
-  /* May be NULL. */
-  idlesched_token *token;
+  /* Jobs of a higher priority are begun before all others; inside one, first in, first
+   * out.  -IDLESCHED_PRIORITY_MOST to IDLESCHED_PRIORITY_MOST. */
+  int priority;
 
-  /* The pool's; read them with the functions below. */
-  idlesched_pool *pool_;
+  /* The pool's; read them with the functions below.  In the order of use: what is up to
+   * next_ is touched for each job, and the rest only for those with an alarm. */
   uint32_t state_;
-  int status_;
-  void *waiters_;
+  idlesched_pool *pool_;
   void *segment_; /* its place in the queue */
   uint32_t cell_;
-  uint32_t is_cancelled_;
-  idlesched_worker *worker_;
-  idlesched_job *next_;
-  idlesched_alarm alarm_;
+  int status_;
   uint64_t expires_at_ns_;
   bool is_delayed_;
+  uint32_t is_cancelled_;
+  idlesched_worker *worker_;
+  void *waiters_;
+  idlesched_job *next_;
+  idlesched_alarm alarm_;
 };
 
 /*
