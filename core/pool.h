@@ -177,6 +177,8 @@ void ids_pool_tell(struct idlesched_pool *self, struct idlesched_job *job);
 int ids_pool_enqueue_locked(struct idlesched_pool *self, struct ids_cell cell);
 
 int ids_pool_submit(struct idlesched_pool *self, struct ids_cell cell);
+/* Something is queued or delayed, and is not for a resume to come. */
+bool ids_pool_wants_thread_locked(const struct idlesched_pool *self);
 /* Into the queue, or nothing is kept.  The state that the cell's job had is put back unless it
  * succeeds. */
 int ids_pool_push_locked(struct idlesched_pool *self, struct ids_cell cell);
