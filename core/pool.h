@@ -122,7 +122,8 @@ bool ids_pool_run_lock(struct idlesched_pool *self, struct ids_cell cell, struct
                        bool is_inside);
 /* Both for a worker that is inside another job.  The lock is dropped meanwhile.  False: this is
  * a child process that the job has forked, where there is no lock; so may be the other one,
- * inside. */
+ * inside.  The worker does not block then: its own job may have done so, and is to go on as it
+ * was. */
 bool ids_pool_run_inside_locked(struct idlesched_pool *self, struct ids_cell cell,
                                 struct ids_worker *worker);
 

@@ -19,8 +19,6 @@ static void stand_down_locked(struct ids_worker *worker) {
  * the job not touched after its end.  0, or IDS_POOL_FORKED. */
 static int run_inside_locked(struct idlesched_pool *self, struct idlesched_job *job,
                              struct ids_worker *worker) {
-  if (worker->is_blocking)
-    ids_worker_block_end_locked(worker); /* the job below blocks, and this one does not */
   ids_pool_unqueue_locked(self, job);
   bool is_here = ids_pool_run_inside_locked(self, (struct ids_cell){ .context = job }, worker);
   return is_here ? 0 : IDS_POOL_FORKED;
@@ -74,14 +72,6 @@ static int block_for_locked(struct idlesched_pool *self, struct idlesched_job *j
                                                : await_locked(self, job, worker, deadline_ns);
 }
 
-/* As its job has said. */
-static void restore_blocking_locked(struct ids_worker *worker, bool was_blocking) {
-  if (worker->is_blocking && !was_blocking)
-    ids_worker_block_end_locked(worker);
-  else if (was_blocking && !worker->is_blocking)
-    ids_worker_block_begin_locked(worker);
-}
-
 /* From a job of the pool, or its done callback. */
 static int await_inside_locked(struct idlesched_pool *self, struct idlesched_job *job,
                                struct ids_worker *worker, uint64_t deadline_ns) {
@@ -94,7 +84,7 @@ static int await_inside_locked(struct idlesched_pool *self, struct idlesched_job
   int status = has_to_wait && !only_looks ? block_for_locked(self, job, worker, deadline_ns)
                                           : await_locked(self, job, worker, deadline_ns);
   if (status != IDS_POOL_FORKED)
-    restore_blocking_locked(worker, was_blocking);
+    ids_worker_block_as_locked(worker, was_blocking);
   return status;
 }
 

@@ -510,6 +510,13 @@ void ids_worker_block_end_locked(struct ids_worker *self) {
   ids_worker_set_blocking_locked(self, false);
 }
 
+void ids_worker_block_as_locked(struct ids_worker *self, bool blocks) {
+  if (self->is_blocking && !blocks)
+    ids_worker_block_end_locked(self);
+  else if (blocks && !self->is_blocking)
+    ids_worker_block_begin_locked(self);
+}
+
 /* In a hook it does not run, and nothing waits for it. */
 void ids_worker_block_begin(struct ids_worker *self) {
   ids_group_lock(self->group);

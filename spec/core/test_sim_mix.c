@@ -126,9 +126,9 @@ SPEC(a_job_waits_for_a_delayed_one,
     plan.bound = 1;
     sim_spec_exhaust(&plan);
     setting.is_exact = false;
-    sim_pool_samples(&plan, 40000);
+    sim_pool_samples(&plan, 15000);
     plan.strategy = SIM_RANDOM;
-    plan.runs_max = 50;
+    plan.runs_max = 20;
     sim_spec_faults(&plan);
   }
 }
@@ -465,7 +465,7 @@ static void filled_by_a_delayed_job(void *context) {
   open_shared((idlesched_pool_config){ .workers_max = 2,
                                        .queue_max = 1,
                                        .queue_timeout_ns = NEVER,
-                                       .idle_exit_ns = sim_choose(2, "exits") == 1 ? 1 : 0 });
+                                       .idle_exit_ns = has_thread ? 0 : 1 });
   if (has_thread)
     SIM_CHECK_EQUAL(idlesched_pool_start_workers(shared, 2), 0);
   idlesched_job first = { .delay_ns = way == BEGINS ? 40 * IDS_MS : IDS_S,
@@ -507,9 +507,9 @@ SPEC(a_delayed_job_takes_room,
   struct sim_plan plan = plan_of("filled by a delayed job", filled_by_a_delayed_job, &is_exact);
   sim_spec_exhaust(&plan);
   plan.strategy = SIM_RANDOM;
-  sim_spec_sample(&plan, 60000);
+  sim_spec_sample(&plan, 20000);
   plan = plan_of("filled by a delayed job, any clock", filled_by_a_delayed_job, NULL);
-  sim_pool_samples(&plan, 100000);
+  sim_pool_samples(&plan, 40000);
 }
 
 /* The worker that takes job 1 stands for it from the done callback of job 0 on.  Job 2, which
@@ -654,6 +654,47 @@ SPEC(full_while_jobs_wait, "G9 G11 G12 jobs submit into a full queue and wait fo
   }
 }
 
+/* The same for jobs that block meanwhile: the submit is between begin and end. */
+static void block_and_submit(struct sim_trace *job) {
+  unsigned i = number_of(job);
+  SIM_CHECK(!idlesched_worker_current()->is_blocking);
+  idlesched_blocking_begin();
+  for (unsigned child = 4 + 2 * i; i < 4 && child < 6 + 2 * i; child++)
+    SIM_CHECK_EQUAL(sim_submit(shared, child), 0);
+  if (i % 2 == 1)
+    sim_sleep_ns(IDS_MS);
+  SIM_CHECK(idlesched_worker_current()->is_blocking);
+  idlesched_blocking_end();
+}
+
+static void full_and_blocking(void *context) {
+  const struct setting *setting = context;
+  struct sim_client client;
+  open_shared((idlesched_pool_config){ .workers_max = setting->workers_max,
+                                       .blocking_max = setting->blocking_max,
+                                       .queue_max = 1,
+                                       .queue_timeout_ns = NEVER });
+  sim_jobs_tell(block_and_submit, NULL);
+  sim_client_start(&client, submit_pair, (void *)1);
+  submit_pair((void *)0);
+  sim_client_join(&client);
+  SIM_CHECK_EQUAL(idlesched_pool_wait(shared, NEVER), 0);
+  SIM_CHECK_EQUAL(sim_stats(shared).blocking, 0);
+  SIM_CHECK_EQUAL(sim_stats(shared).jobs_done, 12);
+  finish_shared();
+}
+
+SPEC(blocks_while_the_queue_is_full,
+     "G11 G12 a job that blocks and submits into a full queue runs another one inside, which does "
+     "not block unless it says so, and blocks on") {
+  for (unsigned i = 0; i < 2; i++) {
+    struct setting setting = { .workers_max = 1, .blocking_max = i == 0 ? UINT32_MAX : 1 };
+    struct sim_plan plan = plan_of("full, blocking", full_and_blocking, &setting);
+    sim_spec_exhaust(&plan);
+    sim_pool_samples(&plan, 40000);
+  }
+}
+
 /* -------------------------------------------------------------- blocking, and the end */
 
 static void retire_worker(void *context) {
@@ -692,7 +733,9 @@ SPEC(retired_and_closed_while_a_job_blocks,
      "G3 G12 C1 a pool is closed, and a worker retires, while a job blocks: none is stranded, and "
      "no thread is left") {
   struct sim_plan plan = plan_of("blocks, retires, closes", blocks_and_retires, NULL);
-  sim_pool_searches(&plan, 1, 100000);
+  plan.bound = 1;
+  sim_spec_exhaust(&plan);
+  sim_pool_samples(&plan, 100000);
 }
 
 /* -------------------------------------------------------------------- all of it */
@@ -847,14 +890,15 @@ static void whatever_they_like(void *context) {
 
 SPEC(whatever_clients_like,
      "G1 G3 G4 clients do whatever they like with a pool, and close it: each job ends once, and "
-     "the books are right") {
+     "the books are right",
+     .limit_s = 120) {
   unsigned few = 4, many = 9;
   struct sim_plan plan = plan_of("whatever, few", whatever_they_like, &few);
-  sim_pool_samples(&plan, 300000);
+  sim_pool_samples(&plan, 150000);
   plan = plan_of("whatever, many", whatever_they_like, &many);
-  sim_pool_samples(&plan, 200000);
+  sim_pool_samples(&plan, 100000);
   plan.strategy = SIM_RANDOM;
   plan.fault_mode = SIM_FAULT_TENTH;
   plan.is_hostile = true;
-  sim_spec_sample(&plan, 100000);
+  sim_spec_sample(&plan, 50000);
 }
