@@ -383,7 +383,7 @@ static void take_long(struct sim_trace *job) {
 static void grows_for_an_alarm(void *context) {
   (void)context;
   bool is_late = sim_choose(2, "late") == 1;
-  open_shared((idlesched_pool_config){ .workers_max = 1 });
+  open_shared((idlesched_pool_config){ .workers_max = 1, .idle_exit_ns = 20 * IDS_MS });
   sim_jobs_tell(take_long, NULL);
   sim_must_submit(shared, 0);
   must_submit_timed(1, DELAY_NS, 0);
@@ -693,6 +693,69 @@ SPEC(blocks_while_the_queue_is_full,
     sim_spec_exhaust(&plan);
     sim_pool_samples(&plan, 40000);
   }
+}
+
+/* -------------------------------------------------------------- waits, elsewhere */
+
+/* Job 0 expires; whoever tells waits for job 1, which is delayed, and has the only thread. */
+static void wait_when_told(struct sim_trace *job) {
+  note_end(job);
+  if (number_of(job) == 0)
+    SIM_CHECK_EQUAL(idlesched_job_wait(&sim_jobs[1].job, NEVER), 0);
+}
+
+static void told_and_waits(void *context) {
+  (void)context;
+  open_shared((idlesched_pool_config){
+    .workers_max = 1, .blocking_max = IDLESCHED_NO_WORKERS, .idle_exit_ns = 1 });
+  SIM_CHECK_EQUAL(idlesched_pool_start_workers(shared, 1), 0);
+  sim_jobs_tell(NULL, wait_when_told);
+  must_submit_timed(1, DELAY_NS, 0);
+  must_submit_timed(0, 2 * DELAY_NS, DELAY_NS / 2);
+  SIM_CHECK_EQUAL(idlesched_pool_wait(shared, NEVER), 0);
+  SIM_CHECK_EQUAL(ended_at_ns[0], begin_ns + DELAY_NS / 2);
+  check_began(1, DELAY_NS);
+  SIM_CHECK_EQUAL(sim_stats(shared).blocking, 0);
+  finish_shared();
+}
+
+SPEC(a_callback_of_an_expired_job_waits,
+     "G6 G9 the done callback of a job that has expired waits for a delayed one, on the thread "
+     "that watches: it runs at its moment") {
+  struct sim_plan plan = plan_of("told, and waits", told_and_waits, NULL);
+  plan.bound = 1;
+  sim_spec_exhaust(&plan);
+}
+
+/* Without workers: job 0 takes so long that job 1 expires in the queue; it waits for that, or
+ * not.  Job 2, queued behind it, runs. */
+static void outlast(struct sim_trace *job) {
+  if (number_of(job) != 0)
+    return;
+  must_submit_timed(1, 0, DELAY_NS / 2);
+  sim_must_submit(shared, 2);
+  sim_sleep_ns(DELAY_NS);
+  if (sim_choose(2, "waits") == 1)
+    SIM_CHECK_EQUAL(idlesched_job_wait(&sim_jobs[1].job, NEVER), 0);
+}
+
+static void expires_inline(void *context) {
+  (void)context;
+  open_shared((idlesched_pool_config){ .workers_max = IDLESCHED_NO_WORKERS });
+  sim_jobs_tell(outlast, note_end);
+  SIM_CHECK_EQUAL(sim_submit_waitable(shared, 0), 0);
+  SIM_CHECK_EQUAL(idlesched_job_status(&sim_jobs[1].job), -ETIMEDOUT);
+  SIM_CHECK_EQUAL(ended_at_ns[1], begin_ns + DELAY_NS);
+  check_began(2, DELAY_NS);
+  finish_shared();
+}
+
+SPEC(expires_without_workers,
+     "G6 a job that expires in the queue of a pool without workers ends, and is told of, before "
+     "the next one runs") {
+  struct sim_plan plan = plan_of("expires inline", expires_inline, NULL);
+  plan.bound = 1;
+  sim_spec_exhaust(&plan);
 }
 
 /* -------------------------------------------------------------- blocking, and the end */
