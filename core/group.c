@@ -238,6 +238,15 @@ struct ids_wake ids_group_grant_wanted_locked(struct ids_group *self) {
   return wake;
 }
 
+struct ids_wake ids_group_wake_wanted_locked(struct ids_group *self) {
+  struct ids_wake wake = ids_group_grant_wanted_locked(self);
+  if (wake.worker != NULL && wake.from == IDS_WORKER_PARKED) {
+    ids_cond_signal(&wake.worker->wake);
+    wake.worker = NULL;
+  }
+  return wake;
+}
+
 void ids_worker_use_ticket_locked(struct ids_worker *self) {
   struct ids_group *group = self->group;
   ids_assert(self->has_ticket);

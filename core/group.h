@@ -364,6 +364,9 @@ struct ids_wake ids_group_grant_locked(struct ids_group *self);
 /* Give as many as the queue and the next alarm want: slow ones, which nobody has to deliver,
  * and at most one other, which is returned.  After each change that may make it want one. */
 struct ids_wake ids_group_grant_wanted_locked(struct ids_group *self);
+/* The same where the group may be gone once the lock is dropped: who sleeps is told at once.
+ * What is left to be passed on is a thread to be started, and that holds the group. */
+struct ids_wake ids_group_wake_wanted_locked(struct ids_group *self);
 /* The first worker in that state that may get a ticket, or NULL. */
 struct ids_worker *ids_group_first_wakeable_locked(struct ids_group *self,
                                                    enum ids_worker_state state);

@@ -476,7 +476,8 @@ IDLESCHED_API void idlesched_pool_destroy(idlesched_pool *pool);
  *   -ENOBUFS    the queue is full, and stayed so for queue_timeout_ns; who waits first gets
  *               in first.  A job of this pool would keep its worker waiting: unless
  *               queue_timeout_ns is 0 it makes room at once, and runs the job that is next
- *               itself, inside the submit; not if 16 are inside each other like that already
+ *               itself, inside the submit; not if all are delayed, or 16 are inside each other
+ *               like that already
  *   -ENOMEM     no memory for the queue
  *   -EAGAIN, -ENOMEM, ...  there is no worker and the system refuses a thread;
  *               while there is a worker, a refused thread is no error, and the
@@ -510,8 +511,9 @@ IDLESCHED_API int idlesched_pool_resize(idlesched_pool *pool, unsigned workers_m
                                         unsigned workers_min);
 
 /*
- * Begin no more jobs until resumed; those that run go on, and submits are taken in.  The
- * workers are idle meanwhile: they release, and their threads end in time.  Pauses do not
+ * Begin no more jobs until resumed; those that run go on, with what they wait for or make room
+ * by (idlesched_job_wait, idlesched_pool_submit), and submits are taken in, also without a
+ * thread.  The workers are idle meanwhile: they release, and their threads end in time.  Pauses do not
  * count: one resume ends them.  A close resumes, as what is queued has to run or be dropped.
  * Neither does anything with a pool that is closed.
  *

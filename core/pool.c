@@ -140,6 +140,7 @@ bool ids_pool_run_inside_locked(struct idlesched_pool *self, struct ids_cell cel
                                 struct ids_worker *worker) {
   struct ids_worker *innermost = ids_worker_current();
   bool was_in_done = worker->is_in_done;
+  ids_worker_block_as_locked(worker, false); /* the job below may block; this one does not */
   ids_pool_begin_locked(self, cell, worker);
   self->jobs_inside_count++;
   struct ids_wake wake = ids_group_grant_wanted_locked(&self->group);

@@ -122,7 +122,8 @@ bool ids_pool_run_lock(struct idlesched_pool *self, struct ids_cell cell, struct
                        bool is_inside);
 /* Both for a worker that is inside another job.  The lock is dropped meanwhile.  False: this is
  * a child process that the job has forked, where there is no lock; so may be the other one,
- * inside. */
+ * inside.  The worker does not block then: its own job may have done so, and is to go on as it
+ * was. */
 bool ids_pool_run_inside_locked(struct idlesched_pool *self, struct ids_cell cell,
                                 struct ids_worker *worker);
 
@@ -177,6 +178,8 @@ void ids_pool_tell(struct idlesched_pool *self, struct idlesched_job *job);
 int ids_pool_enqueue_locked(struct idlesched_pool *self, struct ids_cell cell);
 
 int ids_pool_submit(struct idlesched_pool *self, struct ids_cell cell);
+/* Something is queued or delayed, and is not for a resume to come. */
+bool ids_pool_wants_thread_locked(const struct idlesched_pool *self);
 /* Into the queue, or nothing is kept.  The state that the cell's job had is put back unless it
  * succeeds. */
 int ids_pool_push_locked(struct idlesched_pool *self, struct ids_cell cell);

@@ -19,22 +19,19 @@ static void stand_down_locked(struct ids_worker *worker) {
  * the job not touched after its end.  0, or IDS_POOL_FORKED. */
 static int run_inside_locked(struct idlesched_pool *self, struct idlesched_job *job,
                              struct ids_worker *worker) {
-  bool was_blocking = worker->is_blocking; /* the job below has said so; this one has not */
-  if (was_blocking)
-    ids_worker_block_end_locked(worker);
   ids_pool_unqueue_locked(self, job);
-  if (!ids_pool_run_inside_locked(self, (struct ids_cell){ .context = job }, worker))
-    return IDS_POOL_FORKED;
-  if (was_blocking)
-    ids_worker_block_begin_locked(worker);
-  return 0;
+  bool is_here = ids_pool_run_inside_locked(self, (struct ids_cell){ .context = job }, worker);
+  return is_here ? 0 : IDS_POOL_FORKED;
 }
 
-/* All workers may be busy, so whoever waits for a job ends it when it expires. */
+/* All workers may be busy, so whoever waits for a job ends it when it expires.  Another one may
+ * have got in in its place: without a callback, that is for the end of the wait to see to. */
 static void expire_here_locked(struct idlesched_pool *self, struct idlesched_job *job) {
   if (!ids_pool_expire_locked(self, job))
     return;
+  struct ids_wake wake = ids_group_grant_wanted_locked(&self->group);
   ids_group_unlock(&self->group);
+  ids_wake_pass_on(wake);
   ids_pool_tell(self, job);
   ids_group_lock(&self->group);
 }
@@ -69,27 +66,26 @@ static int await_locked(struct idlesched_pool *self, struct idlesched_job *job,
  * one.  The lock is dropped for that, and others may wait for this job since. */
 static int block_for_locked(struct idlesched_pool *self, struct idlesched_job *job,
                             struct ids_worker *worker, uint64_t deadline_ns) {
-  bool begins = worker->state == IDS_WORKER_RUNNING && !worker->is_blocking;
-  if (begins)
+  if (worker->state == IDS_WORKER_RUNNING && !worker->is_blocking)
     ids_worker_block_begin_locked(worker);
-  int status = ids_job_waits_for_locked(job, worker) ? -EDEADLK
-                                                     : await_locked(self, job, worker, deadline_ns);
-  if (begins && status != IDS_POOL_FORKED)
-    ids_worker_block_end_locked(worker);
-  return status;
+  return ids_job_waits_for_locked(job, worker) ? -EDEADLK
+                                               : await_locked(self, job, worker, deadline_ns);
 }
 
 /* From a job of the pool, or its done callback. */
 static int await_inside_locked(struct idlesched_pool *self, struct idlesched_job *job,
                                struct ids_worker *worker, uint64_t deadline_ns) {
-  bool only_looks = ids_now_ns() >= deadline_ns;
+  bool only_looks = ids_now_ns() >= deadline_ns, was_blocking = worker->is_blocking;
   if (worker->is_finishing && !only_looks)
     stand_down_locked(worker);
   if (ids_job_waits_for_locked(job, worker))
     return -EDEADLK;
   bool has_to_wait = !ids_job_has_ended(job) && !ids_pool_may_begin_locked(self, job, ids_now_ns());
-  return has_to_wait && !only_looks ? block_for_locked(self, job, worker, deadline_ns)
-                                    : await_locked(self, job, worker, deadline_ns);
+  int status = has_to_wait && !only_looks ? block_for_locked(self, job, worker, deadline_ns)
+                                          : await_locked(self, job, worker, deadline_ns);
+  if (status != IDS_POOL_FORKED)
+    ids_worker_block_as_locked(worker, was_blocking);
+  return status;
 }
 
 int ids_pool_await_job(struct idlesched_pool *self, struct idlesched_job *job,
@@ -100,6 +96,8 @@ int ids_pool_await_job(struct idlesched_pool *self, struct idlesched_job *job,
                               : await_locked(self, job, NULL, deadline_ns);
   if (status == IDS_POOL_FORKED)
     return 0;
+  struct ids_wake wake = ids_group_wake_wanted_locked(&self->group);
   ids_group_unlock(&self->group);
+  ids_wake_pass_on(wake);
   return status;
 }

@@ -41,13 +41,17 @@ void ids_pool_drop_locked(struct idlesched_pool *self, struct idlesched_job *job
   ids_job_drop_locked(job, status, drops);
 }
 
+/* Others may have got in in the place of those that were dropped. */
 void ids_pool_end_drops_unlock(struct idlesched_pool *self, struct ids_drops *drops) {
+  struct ids_wake wake = ids_group_wake_wanted_locked(&self->group);
   struct idlesched_job *job = drops->first;
   while (job != NULL) {
     struct idlesched_job *next = job->next_;
     void (*done)(struct idlesched_job *) = job->done;
     ids_job_end_locked(job, IDLESCHED_JOB_CANCELLED, job->status_);
     ids_group_unlock(&self->group);
+    ids_wake_pass_on(wake);
+    wake.worker = NULL;
     ids_point("pool.dropped");
     done(job);
     if (next == NULL)
@@ -56,6 +60,7 @@ void ids_pool_end_drops_unlock(struct idlesched_pool *self, struct ids_drops *dr
     job = next;
   }
   ids_group_unlock(&self->group);
+  ids_wake_pass_on(wake);
 }
 
 int ids_pool_cancel_job(struct idlesched_pool *self, struct idlesched_job *job) {

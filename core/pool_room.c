@@ -35,6 +35,7 @@ void ids_pool_room_made_locked(struct idlesched_pool *self) {
 static int change_places_locked(struct idlesched_pool *self, struct ids_cell cell,
                                 struct ids_worker *worker) {
   struct ids_group *group = &self->group;
+  bool was_blocking = worker->is_blocking;
   struct ids_cell next;
   if (worker->depth == DEPTH_MAX || self->is_paused || !ids_queue_pop(&self->queue, &next))
     return -ENOBUFS;
@@ -47,7 +48,10 @@ static int change_places_locked(struct idlesched_pool *self, struct ids_cell cel
   worker->depth++;
   bool is_here = ids_pool_run_inside_locked(self, next, worker);
   worker->depth--;
-  return is_here ? status : IDS_POOL_FORKED;
+  if (!is_here)
+    return IDS_POOL_FORKED;
+  ids_worker_block_as_locked(worker, was_blocking);
+  return status;
 }
 
 int ids_pool_take_in_locked(struct idlesched_pool *self, struct ids_cell cell) {

@@ -47,7 +47,7 @@ int ids_pool_resume_locked(struct idlesched_pool *self) {
   int status = ids_wake_deliver(wake);
   ids_group_lock(group);
   if (status == 0 || ids_worker_launch_failed_locked(wake.worker) ||
-      !ids_group_has_work_locked(group))
+      !ids_pool_wants_thread_locked(self))
     return 0;
   self->is_paused = true;
   return status;

@@ -35,6 +35,10 @@ int ids_pool_push_locked(struct idlesched_pool *self, struct ids_cell cell) {
   return status;
 }
 
+bool ids_pool_wants_thread_locked(const struct idlesched_pool *self) {
+  return ids_group_has_work_locked(&self->group) || (self->delayed_count > 0 && !self->is_paused);
+}
+
 /* No thread is there to run it, and the system refuses one: it is the only job,
  * as nobody else could queue any since; or, delayed, the only one that is.  Nor does anybody
  * wait for room: for that the queue was full, and so some worker had a thread, and has it
@@ -83,8 +87,8 @@ int ids_pool_submit(struct idlesched_pool *self, struct ids_cell cell) {
   if (status != 0) {
     ids_group_lock(group);
     /* Nothing there: a worker that has left since took the job, or a close dropped it; or the
-     * pool was paused, and it waits for the resume. */
-    bool is_there = ids_group_has_work_locked(group) || self->delayed_count > 0;
+     * pool is paused, and it waits for the resume, as others may. */
+    bool is_there = ids_pool_wants_thread_locked(self);
     if (ids_worker_launch_failed_locked(wake.worker) || !is_there)
       status = 0;
     else

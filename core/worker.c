@@ -66,8 +66,8 @@ static bool ring_locked(struct ids_worker *self) {
 }
 
 /* A worker that retires does not poll.  The poll of one that uses its ticket gives others the
- * tickets that are wanted, as it took one; and so does one that may have rung.  next is for
- * pass_on(). */
+ * tickets that are wanted, as it took one; and so does one that may have rung, or has let a job
+ * with an alarm into the queue.  next is for pass_on(). */
 static enum ids_poll ring_and_poll_locked(struct ids_worker *self, bool passes_on,
                                           struct ids_wake *next) {
   passes_on |= has_alarm(self->group);
@@ -76,7 +76,7 @@ static enum ids_poll ring_and_poll_locked(struct ids_worker *self, bool passes_o
   if (self->is_retiring) /* before, or since */
     return IDS_POLL_STOP;
   enum ids_poll answer = ids_worker_poll_locked(self);
-  if (answer == IDS_POLL_WORK && passes_on)
+  if (answer == IDS_POLL_WORK && (passes_on || has_alarm(self->group)))
     *next = ids_group_grant_wanted_locked(self->group);
   return answer;
 }
@@ -508,6 +508,13 @@ void ids_worker_block_begin_locked(struct ids_worker *self) {
 /* Less room is there now, and that wakes nobody. */
 void ids_worker_block_end_locked(struct ids_worker *self) {
   ids_worker_set_blocking_locked(self, false);
+}
+
+void ids_worker_block_as_locked(struct ids_worker *self, bool blocks) {
+  if (self->is_blocking && !blocks)
+    ids_worker_block_end_locked(self);
+  else if (blocks && !self->is_blocking)
+    ids_worker_block_begin_locked(self);
 }
 
 /* In a hook it does not run, and nothing waits for it. */

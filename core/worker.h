@@ -67,6 +67,8 @@ void ids_worker_retire(struct ids_worker *self);
  */
 void ids_worker_block_begin_locked(struct ids_worker *self);
 void ids_worker_block_end_locked(struct ids_worker *self);
+/* Whichever of the two makes it so, if it is not. */
+void ids_worker_block_as_locked(struct ids_worker *self, bool blocks);
 void ids_worker_block_begin(struct ids_worker *self);
 void ids_worker_block_end(struct ids_worker *self);
 

@@ -24,12 +24,17 @@ static void (*job_is_done)(struct sim_trace *job);
 static idlesched_pool *watched[8];
 static unsigned watched_count;
 
-/* Work lies there, a worker could take it, and nobody is on the way.  After a refusal it may
- * wait for one that is busy, as long as all that have a thread are. */
-static bool is_work_left(const struct ids_group *group) {
-  bool may_wait = group->counters.starts_refused > 0 && group->active_count > 0 &&
-                  group->in_state_count[IDS_WORKER_PARKED] == 0;
-  return ids_group_wants_wake_locked(group) && !may_wait;
+/* After a refusal what is to be done may wait for a worker that is busy, as long as all that
+ * have a thread are; or, in a paused pool where none has one, for the resume. */
+static bool may_wait(struct ids_group *group) {
+  bool is_for_resume = group->threads_count == 0 && ids_pool_of(group)->is_paused;
+  return group->counters.starts_refused > 0 && (group->active_count > 0 || is_for_resume) &&
+         group->in_state_count[IDS_WORKER_PARKED] == 0;
+}
+
+/* Work lies there, a worker could take it, and nobody is on the way. */
+static bool is_work_left(struct ids_group *group) {
+  return ids_group_wants_wake_locked(group) && !may_wait(group);
 }
 
 /* A worker that has been told to run, or to leave, sleeps. */
@@ -69,9 +74,8 @@ static bool is_timer_left(const struct ids_group *group) {
   return holder == NULL || holder->sleeps_until_ns > last_ns;
 }
 
-/* An alarm will ring, a worker could do what it is for, and none will wake up in time.  After a
- * refusal it may wait for one that is busy, as long as all that have a thread are. */
-static bool is_alarm_left(const struct ids_group *group) {
+/* An alarm will ring, a worker could do what it is for, and none will wake up in time. */
+static bool is_alarm_left(struct ids_group *group) {
   uint64_t next_ns = group->ops->next_alarm_ns(group);
   bool is_somebody_busy = group->tickets_count > 0 || group->finishing_count > 0 ||
                           group->in_state_count[IDS_WORKER_RELEASING] > 0;
@@ -83,12 +87,11 @@ static bool is_alarm_left(const struct ids_group *group) {
     if (worker->state == IDS_WORKER_PARKED && worker->sleeps_until_ns <= next_ns)
       return false;
   }
-  return group->counters.starts_refused == 0 || group->active_count == 0 ||
-         group->in_state_count[IDS_WORKER_PARKED] > 0;
+  return !may_wait(group);
 }
 
 static bool is_stuck(void *context) {
-  const idlesched_pool *pool = *(idlesched_pool **)context;
+  idlesched_pool *pool = *(idlesched_pool **)context;
   if (pool == NULL || pool->group.fork_generation != ids_fork_generation() ||
       sim_is_locked(&pool->group.lock))
     return false;
