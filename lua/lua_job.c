@@ -358,8 +358,12 @@ void lids_job_check_options(lua_State *L, int index, struct lids_job_options *ou
   };
   if (out->delay_ns == IDLESCHED_AT_ONCE)
     out->delay_ns = 0;
-  if (out->delay_ns == IDLESCHED_NEVER)
-    luaL_argerror(L, index, "option 'delay': seconds expected, got false");
+  if (out->delay_ns == IDLESCHED_NEVER) {
+    lua_getfield(L, index, "delay");
+    const char *got = luaL_tolstring(L, -1, NULL);
+    luaL_argerror(L, index,
+                  lua_pushfstring(L, "option 'delay': seconds, below 1e9, expected, got %s", got));
+  }
   if (out->expire_ns == IDLESCHED_NEVER)
     out->expire_ns = 0;
   if (lua_getfield(L, index, "token") != LUA_TNIL)
