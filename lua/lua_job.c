@@ -114,16 +114,38 @@ static int job_tostring(lua_State *L) {
   return 1;
 }
 
-/* In a job of the same pool the worker may run the awaited job in the meantime, in this very
- * state: that gets a stack of its own, made here, where there may be an error. */
+/* In a job of the same pool the worker may run another one meanwhile, in this very state: that
+ * gets a stack of its own, made here, where there may be an error. */
+struct inside {
+  struct lids_state *state; /* NULL outside of workers */
+  lua_State *outer;
+};
+
+static struct inside begin_inside(lua_State *L) {
+  struct inside self = { .state = lids_state_of_lua(L) };
+  if (self.state != NULL)
+    self.outer = lids_state_set_lua(self.state, lua_newthread(L));
+  return self;
+}
+
+static void end_inside(const struct inside *self) {
+  if (self->state != NULL)
+    lids_state_set_lua(self->state, self->outer);
+}
+
+static void check_stack(lua_State *L) {
+  const struct lids_state *state = lids_state_of_lua(L);
+  if (state != NULL && !lids_state_has_stack(state))
+    luaL_error(L, "too many jobs wait inside each other for the worker's stack of %I bytes",
+               (lua_Integer)lids_state_home(state)->stack_size);
+}
+
 static int wait_for(lua_State *L, const struct lids_job *self, uint64_t timeout_ns) {
-  struct lids_state *state = lids_state_of_lua(L);
-  if (state == NULL)
-    return idlesched_job_wait((idlesched_job *)&self->core, timeout_ns);
-  lua_State *outer = lids_state_set_lua(state, lua_newthread(L));
+  if (idlesched_job_state_read(&self->core) == IDLESCHED_JOB_QUEUED)
+    check_stack(L);
+  struct inside inside = begin_inside(L);
   int status = idlesched_job_wait((idlesched_job *)&self->core, timeout_ns);
-  lids_state_set_lua(state, outer);
-  lua_pop(L, 1);
+  end_inside(&inside);
   return status;
 }
 
@@ -288,11 +310,10 @@ int lids_job_wait_all(lua_State *L) {
   int kept = lua_gettop(L);
   for (lua_Integer i = 0; i < count; i++)
     jobs[i] = check_listed(L, i + 1, kept);
-  struct lids_state *state = lids_state_of_lua(L);
-  lua_State *outer = state == NULL ? NULL : lids_state_set_lua(state, lua_newthread(L));
+  check_stack(L);
+  struct inside inside = begin_inside(L);
   int status = idlesched_jobs_wait(jobs, (unsigned)count, timeout_ns);
-  if (state != NULL)
-    lids_state_set_lua(state, outer);
+  end_inside(&inside);
   return lids_push_status(L, status);
 }
 
@@ -337,8 +358,12 @@ void lids_job_check_options(lua_State *L, int index, struct lids_job_options *ou
   };
   if (out->delay_ns == IDLESCHED_AT_ONCE)
     out->delay_ns = 0;
-  if (out->delay_ns == IDLESCHED_NEVER)
-    luaL_argerror(L, index, "option 'delay': seconds expected, got false");
+  if (out->delay_ns == IDLESCHED_NEVER) {
+    lua_getfield(L, index, "delay");
+    const char *got = luaL_tolstring(L, -1, NULL);
+    luaL_argerror(L, index,
+                  lua_pushfstring(L, "option 'delay': seconds, below 1e9, expected, got %s", got));
+  }
   if (out->expire_ns == IDLESCHED_NEVER)
     out->expire_ns = 0;
   if (lua_getfield(L, index, "token") != LUA_TNIL)
@@ -361,9 +386,11 @@ int lids_job_submit(lua_State *L, int first, idlesched_pool *pool, struct lids_h
   job->core.token = lids_token_core(job->token);
   job->run.input = lids_run_pack(L, first, argument_label);
 
+  struct inside inside = begin_inside(L); /* to make room, a job may run that waits */
   /* The pool's own reference; relaxed, as the submit itself orders it. */
   atomic_fetch_add_explicit(&job->references_count, 1, memory_order_relaxed);
   int status = idlesched_pool_submit_job(pool, &job->core);
+  end_inside(&inside);
   if (status != 0) {
     drop(job);
     return lids_push_status(L, status);

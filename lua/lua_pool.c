@@ -67,6 +67,7 @@ static const char *const option_names[] = {
 
 #define STACK_LEAST (64 * 1024)
 #define STACK_MOST (1024 * 1024 * 1024)
+#define STACK_USUAL (1024 * 1024)
 
 /* package[name] of this state, as a string; pushed. */
 static const char *push_search_path(lua_State *L, const char *name) {
@@ -103,7 +104,8 @@ static idlesched_pool_config check_config(lua_State *L) {
     .workers_min = (unsigned)lids_option_integer(L, 1, "min_workers", 0, 0, LIDS_WORKERS_MOST),
     .queue_max = (uint64_t)lids_option_integer(L, 1, "queue_limit", 0, 1, LUA_MAXINTEGER),
     .queue_timeout_ns = lids_option_duration_ns(L, 1, "queue_timeout", 0),
-    .stack_size = (size_t)lids_option_integer(L, 1, "stack_size", 0, STACK_LEAST, STACK_MOST),
+    .stack_size = (size_t)lids_option_integer(L, 1, "stack_size", STACK_USUAL, STACK_LEAST,
+                                              STACK_MOST),
     .idle_release_ns = lids_option_duration_ns(L, 1, "idle_release", 100 * IDLESCHED_MS),
     .idle_exit_ns = lids_option_duration_ns(L, 1, "idle_exit", 10 * IDLESCHED_S),
     .name = lids_option_string(L, 1, "name", "pool"),
@@ -171,6 +173,7 @@ int lids_pool_new(lua_State *L) {
   self->home = lids_home_create(config.name, path, cpath);
   if (self->home == NULL)
     return lids_push_status(L, -ENOMEM);
+  self->home->stack_size = config.stack_size;
   check_callbacks(L, self->home);
   config.hooks = (idlesched_worker_hooks){ .collect = lids_state_collect,
                                            .stop = lids_state_stop,

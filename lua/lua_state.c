@@ -43,6 +43,7 @@ struct lids_state {
   struct lids_home *home;
   lua_State *runs_in; /* L, or the stack that a waiting job has made for another one */
   const idlesched_job *job;
+  const char *stack_base; /* of the C stack, where the outermost job began */
   unsigned blocking_count;
   bool is_started; /* the pool's on_start was called */
   struct lids_memory memory;
@@ -257,8 +258,20 @@ const idlesched_job *lids_state_job(const struct lids_state *self) {
 
 const idlesched_job *lids_state_set_job(struct lids_state *self, const idlesched_job *job) {
   const idlesched_job *before = self->job;
+  if (before == NULL)
+    self->stack_base = __builtin_frame_address(0);
   self->job = job;
   return before;
+}
+
+/* Half of the stack is for what a job does besides: Lua's own limit of 200 C calls begins anew
+ * on each Lua stack, so it does not see how deep jobs are inside each other. */
+bool lids_state_has_stack(const struct lids_state *self) {
+  const char *here = __builtin_frame_address(0);
+  size_t used_bytes = self->job == NULL || here > self->stack_base
+                        ? 0
+                        : (size_t)(self->stack_base - here);
+  return used_bytes < self->home->stack_size / 2;
 }
 
 void lids_state_begin_blocking(struct lids_state *self) {
@@ -277,16 +290,17 @@ void lids_state_tell_memory(const struct lids_state *self, idlesched_worker *wor
                               live_bytes > self->kept_bytes ? live_bytes - self->kept_bytes : 0);
 }
 
+/* A finaliser that waits for a job which is queued has this worker run it, in a new state. */
 void lids_state_stop(idlesched_worker *worker, void *home) {
   (void)home;
-  struct lids_state *self = idlesched_worker_data(worker);
-  if (self == NULL)
-    return;
-  if (self->is_started)
-    call_back_or_warn(self, "on_stop", self->home->on_stop);
-  idlesched_worker_set_data(worker, NULL);
-  lua_close(self->L);
-  idlesched_free(self);
+  struct lids_state *self;
+  while ((self = idlesched_worker_data(worker)) != NULL) {
+    if (self->is_started)
+      call_back_or_warn(self, "on_stop", self->home->on_stop);
+    idlesched_worker_set_data(worker, NULL);
+    lua_close(self->L);
+    idlesched_free(self);
+  }
 }
 
 /* -------------------------------------------------------------- collection */

@@ -33,6 +33,7 @@ struct lids_home {
    * before it is closed, and whenever it is about to be collected for a release. */
   struct lids_message *on_start, *on_stop, *on_release;
   struct lids_warnings warnings;
+  size_t stack_size; /* of each worker's thread */
 };
 
 /* NULL when there is no memory. */
@@ -59,6 +60,8 @@ lua_State *lids_state_set_lua(struct lids_state *self, lua_State *L);
 const idlesched_job *lids_state_job(const struct lids_state *self);
 /* The one before. */
 const idlesched_job *lids_state_set_job(struct lids_state *self, const idlesched_job *job);
+/* Whether another job may run inside the one that runs: false when its C stack is half used. */
+bool lids_state_has_stack(const struct lids_state *self);
 
 /* Its job blocks, or does no more: counted, as such scopes may be nested. */
 void lids_state_begin_blocking(struct lids_state *self);

@@ -171,7 +171,11 @@ function idlesched.allocator() end
 ---Seconds that submit waits for room in the queue; default 0: nil, "full" at once; false = no
 ---limit. A job of the pool runs a waiting job itself instead, to make room.
 ---@field queue_timeout? number|false
----@field stack_size? integer bytes of each thread's stack, 64 KiB to 1 GiB; default 1 MiB
+---Bytes of each thread's stack, 64 KiB to 1 GiB; default 1 MiB. Jobs that wait inside each other
+---may use half of it: then the wait raises. Below 512 KiB a script that calls itself without end
+---through C functions, as string.gsub(), comes to the end of the stack before Lua's own limit of
+---200 such calls, and that ends the process.
+---@field stack_size? integer
 ---Called on each worker's thread, in its Lua state, before its first job; when it raises, that
 ---job fails with an error of kind "start", and the next one tries again. Travels as jobs do.
 ---@field on_start? function
@@ -204,7 +208,7 @@ function Pool:submit(fn, ...) end
 
 ---@class idlesched.JobOptions
 ---@field priority? integer -7 to 7, default 0: higher ones begin first; first in, first out inside
----@field delay? number seconds: begun no earlier than so long from now
+---@field delay? number seconds, below 1e9: begun no earlier than so long from now
 ---Seconds: if it was not begun so long from now, it never is; result() then raises "expired".
 ---@field expire? number|false
 ---@field token? idlesched.Token cancels it

@@ -113,13 +113,15 @@ describe("a job", function()
     it("that is none is refused", function()
       check_raises("option 'delay'", pool.submit_with, pool, { delay = -1 }, number)
       check_raises("option 'delay'", pool.submit_with, pool, { delay = "soon" }, number)
-      check_raises(
-        "option 'delay': seconds expected, got false",
-        pool.submit_with,
-        pool,
-        { delay = false },
-        number
-      )
+      for value, got in pairs({ [false] = "false", [1e300] = "1e+300" }) do
+        check_raises(
+          "option 'delay': seconds, below 1e9, expected, got " .. got,
+          pool.submit_with,
+          pool,
+          { delay = value },
+          number
+        )
+      end
     end)
   end)
 
@@ -293,6 +295,26 @@ describe("a queue with a limit", function()
     end
   end)
 
+  it("G11 has a job that submits run another one, and keep its own values", function()
+    local pool <close> = idlesched.pool({ workers = 1, queue_limit = 1, queue_timeout = 1 })
+    local job = pool:submit(function()
+      local ids = require("idlesched")
+      local own = ids.current_pool()
+      local jobs = {}
+      for i = 1, 5 do
+        jobs[i] = assert(own:submit(function()
+          return i
+        end))
+      end
+      local sum = 0
+      for i = 1, 5 do
+        sum = sum + jobs[i]:result()
+      end
+      return sum
+    end)
+    assert.equal(15, job:result(30))
+  end)
+
   it("says what is wrong with its options", function()
     check_raises("option 'queue_limit'", idlesched.pool, { queue_limit = 0 })
     check_raises("option 'queue_timeout'", idlesched.pool, { queue_timeout = -1 })
@@ -356,5 +378,49 @@ describe("wait_all", function()
     check_raises("a job expected at 2, got string", idlesched.wait_all, { job, "job" })
     check_raises("a job expected at 1, got nil", idlesched.wait_all, { nil, job })
     check_raises("table expected, got idlesched.job", idlesched.wait_all, job)
+  end)
+end)
+
+describe("a job that waits for a queued one", function()
+  local function nest(self, depth)
+    if depth == 0 then
+      return 0
+    end
+    local own = require("idlesched").current_pool()
+    return own:submit(self, self, depth - 1):result() + 1
+  end
+
+  it("G9 runs it inside, many of them, until its stack is half used: that is an error", function()
+    for _, stack_size in ipairs({ 256 * 1024, 1024 * 1024 }) do
+      local pool <close> = idlesched.pool({ workers = 1, stack_size = stack_size })
+      assert.equal(10, pool:submit(nest, nest, 10):result(30))
+      local ok, failure = pool:submit(nest, nest, 20000):try(30)
+      assert.is_nil(ok)
+      assert.matches("too many jobs wait inside each other", tostring(failure), 1, true)
+      assert.is_true((pool:audit()))
+    end
+  end)
+
+  it("G9 in a finaliser of a state that is closed, leaves no state behind", function()
+    local function live_after(rounds)
+      for _ = 1, rounds do
+        local pool <close> = idlesched.pool({ workers = 1, max_blocking = 0, dedicated = true })
+        pool:submit(function()
+          local job = require("idlesched").current_pool():submit(math.abs, -7)
+          kept = setmetatable({}, { -- luacheck: ignore
+            __gc = function()
+              job:try(10)
+            end,
+          })
+        end):result(30)
+        assert.is_true(pool:wait(30))
+        assert.is_true(pool:close())
+      end
+      collectgarbage()
+      collectgarbage()
+      return idlesched.memory().live
+    end
+    local before = live_after(2)
+    assert.is_true(live_after(10) < before + 300000)
   end)
 end)
