@@ -77,13 +77,13 @@
  *   these, and ring() does what is due.  A worker that polls rings before it.  For the time
  *   in which nobody polls, a worker that is parked watches: its sleep ends at the alarm.
  *
- *   While all workers are active nobody has to watch: the first to finish rings.  Else
- *   somebody does.  So when an alarm is set and nobody is idle, and when the last idle worker
- *   gets a ticket or retires, one more ticket is given: its worker polls, finds nothing,
- *   parks and watches.  And the last idle worker does not exit while there is an alarm; it
- *   releases at that moment instead, and leaves when there is none.  As long as a ticket that
- *   is not slow is on its way, nobody is told of an alarm: who used it sees to that after
- *   its poll, and so does one that is finishing.
+ *   While as many are active as there is room for, nobody has to watch: the first to finish
+ *   rings.  Else somebody does.  So when an alarm is set and nobody is idle, and when the last
+ *   idle worker gets a ticket or retires, one more ticket is given: its worker polls, finds
+ *   nothing, parks and watches.  And the last idle worker does not exit while there is an
+ *   alarm; it releases at that moment instead, and leaves when there is none.  As long as a
+ *   ticket that is not slow is on its way, nobody is told of an alarm: who used it sees to that
+ *   after its poll, and so does one that is finishing.
  *
  *   Who watches is PARKED, or was claimed in its sleep.  One that claims itself, to release,
  *   to make a pass or for the owner's callbacks, leaves the watch to another one that is
@@ -127,12 +127,14 @@
  *   I2  STARTING + RUNNING + PARKED + RELEASING + EXITING = threads.
  *   I3  work in the queue implies active > 0: somebody runs, or has a ticket.
  *   I4  wakes = polls + tickets + lost tickets: each ticket is used once.
- *   I9  An alarm, and fewer than workers_max active: the watcher's sleep ends in time; or a
- *       ticket is on its way; or nobody is parked, and somebody is RELEASING, has a slow
- *       ticket, or finishes; or a thread was refused.
+ *   I9  An alarm, and fewer active than there is room for: the watcher's sleep ends in time;
+ *       or a ticket that is not slow is on its way; or nobody watches and no parked worker is
+ *       without a ticket, and somebody is RELEASING, has a slow ticket, or finishes, or a
+ *       thread was refused.
  *
- * and, where the whole structure is checked (the audit, and builds for tests),
- * I1 to I4 from the workers one by one (I5..I8: group_audit.c).
+ * and, where the whole structure is checked (the audit, and builds for tests), I5 to I8: what
+ * a worker may have in which state, and all counts from the workers one by one
+ * (group_audit.c).
  *
  * When the system refuses a thread, its ticket is lost, and workers that have a thread
  * get others if the queue wants them.  If there are none, the submitter is told, and takes
@@ -288,7 +290,7 @@ struct ids_group {
   struct ids_worker_block *blocks;             /* L  that they lie in */
   unsigned workers_min;                        /* L  threads that stay beyond idle_exit */
   unsigned blocking_count;                     /* L  workers that are is_blocking */
-  unsigned leaving_count;                      /* L  workers that are leaving */
+  unsigned leaving_count;                      /* L  see ids_worker_is_leaving_locked() */
   bool is_shrinking;                           /* L  more threads than there is room for retire */
   struct ids_mutex lock;                       /*    */
   struct ids_cond changed;                     /* L  broadcast: whatever others may wait for */
@@ -356,7 +358,8 @@ unsigned ids_group_room_locked(const struct ids_group *self);
 bool ids_group_has_surplus_locked(const struct ids_group *self);
 /* Whether more threads stay than idle_exit leaves. */
 bool ids_group_may_exit_locked(const struct ids_group *self);
-/* Whether the queue has work that nobody is on the way to, and a worker is free. */
+/* Whether there is work that nobody is on the way to, or an alarm that nobody watches, and
+ * room for one more worker. */
 bool ids_group_wants_wake_locked(const struct ids_group *self);
 
 /* Give a ticket to the best worker; wake.worker is NULL when all are busy. */

@@ -126,7 +126,7 @@ static void retire_idle_locked(struct ids_group *self, enum ids_worker_state sta
 }
 
 /* Those that sleep on beyond their exit look whether they still have to. */
-static void wake_kept_locked(struct ids_group *self) {
+static void wake_all_kept_locked(struct ids_group *self) {
   for (unsigned i = 0; i < self->workers_count; i++)
     if (self->workers[i]->sleeps_until_ns > self->workers[i]->exit_at_ns)
       ids_cond_signal(&self->workers[i]->wake);
@@ -145,6 +145,6 @@ int ids_group_resize_locked(struct ids_group *self, unsigned limit, unsigned wor
   retire_idle_locked(self, IDS_WORKER_PARKED);
   retire_idle_locked(self, IDS_WORKER_RELEASING);
   self->is_shrinking = ids_group_has_surplus_locked(self);
-  wake_kept_locked(self);
+  wake_all_kept_locked(self);
   return 0;
 }

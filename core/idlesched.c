@@ -11,15 +11,15 @@
 #include "eager_purge.h"
 #include "failure.h"
 #include "heap.h"
-#include "option.h"
+#include "host_thread.h"
 #include "memory.h"
+#include "option.h"
 #include "pool.h"
 #include "pressure.h"
 #include "release.h"
 #include "stats.h"
 #include "status.h"
 #include "token.h"
-#include "host_thread.h"
 
 /* Long enough for the page that a worker has just used to be needed again under
  * a steady load, short enough that nobody sees the memory: the delay that a

@@ -398,10 +398,11 @@ typedef struct idlesched_pool_config {
   /* Most workers that run jobs at a time, 1 to 4096.  Default idlesched_cpus().
    * IDLESCHED_NO_WORKERS: each job runs in the thread that submits it. */
   unsigned workers_max;
-  /* So many threads do not end after idle_exit_ns; they release all the same.  Default 0. */
+  /* So many threads do not end after idle_exit_ns; they release all the same.  No more than
+   * workers_max.  Default 0. */
   unsigned workers_min;
   /* Most threads at a time in place of those whose job blocks (idlesched_blocking_begin).
-   * Default workers_max; IDLESCHED_NO_WORKERS: none. */
+   * At most 4096.  Default workers_max; IDLESCHED_NO_WORKERS: none. */
   unsigned blocking_max;
   /* Most jobs in the queue, delayed ones included.  Default 0: no limit. */
   uint64_t queue_max;
@@ -446,8 +447,8 @@ typedef struct idlesched_pool_config {
  * In a job idlesched_worker_current() is the pool's one worker, with the index 0.  Its hooks
  * are called on the thread that has the turn: start before the first job, collect by a release
  * while no job runs, and stop by the close, or after the job that a close has left behind.
- * Idle times, is_dedicated, pause and retire mean nothing.  A child process that a job forks
- * returns from it, and out of the submit.
+ * Idle times, workers_min, is_dedicated, pause, blocking and retire mean nothing.  A child
+ * process that a job forks returns from it, and out of the submit.
  */
 #define IDLESCHED_NO_WORKERS UINT32_MAX
 
@@ -511,11 +512,11 @@ IDLESCHED_API int idlesched_pool_resize(idlesched_pool *pool, unsigned workers_m
                                         unsigned workers_min);
 
 /*
- * Begin no more jobs until resumed; those that run go on, with what they wait for or make room
- * by (idlesched_job_wait, idlesched_pool_submit), and submits are taken in, also without a
- * thread.  The workers are idle meanwhile: they release, and their threads end in time.  Pauses do not
- * count: one resume ends them.  A close resumes, as what is queued has to run or be dropped.
- * Neither does anything with a pool that is closed.
+ * Begin no more jobs until resumed; those that run go on, and what they wait for
+ * (idlesched_job_wait).  Submits are taken in, also without a thread; a job that finds the queue
+ * full makes no room then.  The workers are idle meanwhile: they release, and their threads end
+ * in time.  Pauses do not count: one resume ends them.  A close resumes, as what is queued has to
+ * run or be dropped. Neither does anything with a pool that is closed.
  *
  * A resume that needs a thread, as all have ended, may be refused one: -EAGAIN or -ENOMEM, and
  * the pool is still paused.  A close then drops what is queued.  Else it is 0.
@@ -551,13 +552,12 @@ enum idlesched_close_mode {
   IDLESCHED_CLOSE_CANCEL /* drop what is queued; what runs is let finish */
 };
 
+/* Which ones are left behind, and for how long each has run its job, say the rows of
+ * idlesched_pool_workers_read() whose worker has a thread, until the pool is destroyed. */
 typedef struct idlesched_close_report {
   uint64_t dropped_count;     /* queued jobs that were cancelled */
   unsigned left_behind_count; /* threads that still run a job; they are never killed */
 } idlesched_close_report;
-
-/* Which ones they are, and for how long each has run its job, say the rows of
- * idlesched_pool_workers_read() whose worker has a thread, until the pool is destroyed. */
 
 /*
  * Take no more jobs, end all workers.  Returns within timeout_ns and 100 ms:
@@ -820,10 +820,10 @@ struct idlesched_job {
   /*
    * The job has ended, in whatever way, and waiters have been told.  On the
    * thread that ended it, without any lock: the worker, or whoever closed the
-   * pool or cancelled it; if it expired, any worker, or whoever waits for it.  It is the last thing
-   * that happens to the job, so it may free it.  It should be short: a job that it submits is for
-   * this worker, which is warm, and begins when it has returned, or when it waits for that job. May
-   * be NULL.
+   * pool or cancelled it; if it expired, any worker, or whoever waits for it.  It is
+   * the last thing that happens to the job, so it may free it.  It should be short: a
+   * job that it submits is for this worker, which is warm, and begins when it has
+   * returned, or when it waits for that job.  May be NULL.
    */
   void (*done)(idlesched_job *job);
   void *context;

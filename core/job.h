@@ -4,7 +4,8 @@
  *
  *   NEW -> QUEUED -> RUNNING -> DONE | FAILED
  *             +-------------------------------> CANCELLED
- *   and from an end back to QUEUED, when it is submitted again.
+ *   and from an end back to QUEUED, when it is submitted again.  A delayed job is QUEUED, too:
+ *   it waits for its moment among the pool's alarms, and then in the queue.
  *
  * A job ends exactly once for each time it is queued.  Its state changes under
  * the pool's lock, and is read without it: [ended] whoever reads an end also

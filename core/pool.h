@@ -3,7 +3,18 @@
  * pool.h - a queue of jobs and the group of workers that empties it.
  *
  * One lock, the group's, guards the queue, the counts and the states of jobs.
- * Jobs and callbacks run without it.
+ * Jobs and callbacks run without it.  Each of its subjects has a file, which begins with how
+ * that works:
+ *
+ *   pool.c           what its workers ask of it, how a job runs and ends, create and destroy
+ *   pool_submit.c    jobs are taken in, and threads started for them
+ *   pool_room.c      a queue with a limit
+ *   pool_alarm.c     jobs that are delayed, or expire
+ *   pool_cancel.c    jobs that leave the queue without having run
+ *   pool_await.c     waiting for a job, also inside another one
+ *   pool_settings.c  resize, pause and resume
+ *   pool_inline.c    a pool without workers
+ *   pool_close.c     waiting for all jobs, and the end
  *
  *   OPEN      jobs are taken in.
  *   CLOSING   no more of them; those queued run, or are dropped.
@@ -127,6 +138,8 @@ bool ids_pool_run_lock(struct idlesched_pool *self, struct ids_cell cell, struct
 bool ids_pool_run_inside_locked(struct idlesched_pool *self, struct ids_cell cell,
                                 struct ids_worker *worker);
 
+/* ---- the end of jobs: pool.c, pool_cancel.c, pool_await.c ---- */
+
 /* No job is queued or delayed, and none runs. */
 bool ids_pool_is_idle_locked(const struct idlesched_pool *self);
 /* Tell those who wait for that, if it may be so. */
@@ -174,6 +187,8 @@ struct idlesched_job *ids_pool_ring_locked(struct idlesched_pool *self, uint64_t
 /* Without the lock: call the done callback of one that has expired. */
 void ids_pool_tell(struct idlesched_pool *self, struct idlesched_job *job);
 
+/* ---- taking jobs in: pool_submit.c, pool_room.c ---- */
+
 /* Put a job or a plain cell into the queue: 0 or -ENOMEM. */
 int ids_pool_enqueue_locked(struct idlesched_pool *self, struct ids_cell cell);
 
@@ -184,19 +199,25 @@ bool ids_pool_wants_thread_locked(const struct idlesched_pool *self);
  * succeeds. */
 int ids_pool_push_locked(struct idlesched_pool *self, struct ids_cell cell);
 
-/* pool_room.c: the same with regard to the limit.  The lock is dropped meanwhile; for a worker
+/* The same with regard to the queue's limit.  The lock is dropped meanwhile; for a worker
  * of the pool, jobs may run meanwhile, and when one forks, there is no lock in the child. */
 #define IDS_POOL_FORKED 1
 int ids_pool_take_in_locked(struct idlesched_pool *self, struct ids_cell cell);
 /* Something has left the queue. */
 void ids_pool_room_made_locked(struct idlesched_pool *self);
 
-/* pool_inline.c. */
+/* ---- without workers: pool_inline.c ---- */
+
 int ids_pool_submit_inline(struct idlesched_pool *self, struct ids_cell cell);
 enum ids_inline_visit { IDS_INLINE_HAS_NOTHING, IDS_INLINE_COLLECTED, IDS_INLINE_MISSED };
+/* A release's turn: collect what the host keeps, if a turn is to be had in time. */
 enum ids_inline_visit ids_pool_visit_inline(struct idlesched_pool *self, uint64_t deadline_ns);
+/* The close's: the stop hook.  Does nothing in a pool with workers. */
 void ids_pool_stop_inline_locked(struct idlesched_pool *self);
+/* Wait until no release has the turn. */
 void ids_pool_await_visit_locked(struct idlesched_pool *self);
+
+/* ---- as idlesched.h says: pool_submit.c, pool_settings.c, pool_close.c ---- */
 
 int ids_pool_start_workers(struct idlesched_pool *self, unsigned workers_count);
 int ids_pool_resize(struct idlesched_pool *self, unsigned workers_max, unsigned workers_min);

@@ -209,8 +209,9 @@ static void park_locked(struct ids_worker *self) {
   await_pass_locked(self);
 }
 
-/* It is time to exit, but somebody has to watch: what the exit would give back is released. */
-static void stay_to_watch_locked(struct ids_worker *self) {
+/* It is time to exit, but somebody has to watch, or it is one of those that idle_exit leaves:
+ * what the exit would give back is released. */
+static void stay_parked_locked(struct ids_worker *self) {
   self->release_at_ns = self->exit_at_ns;
   await_pass_locked(self);
 }
@@ -286,7 +287,7 @@ static bool wait_locked(struct ids_worker *self) {
     } else if (exit_ns <= now_ns) {
       break;
     } else if (self->exit_at_ns <= now_ns && self->release_at_ns == IDS_NEVER) {
-      stay_to_watch_locked(self);
+      stay_parked_locked(self);
     } else if (ids_pass_is_mine_locked(self, now_ns)) {
       ids_pass_run_locked(self);
     } else {

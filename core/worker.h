@@ -18,7 +18,8 @@
  *         retires: leave
  *         an alarm is due: ring; with somebody to tell, lock dropped     RELEASING
  *         visited, or release_at with a state: release, lock dropped     RELEASING
- *         exit_at: leave, or, if it has to watch, release what that would
+ *         exit_at: leave, or, if it has to watch or is one of the last
+ *         workers_min, stay, and release what leaving would
  *         the group's pass is due, and this worker's to make: make it    RELEASING
  *         else sleep until the next of these
  *     if it has to leave

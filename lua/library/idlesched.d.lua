@@ -222,8 +222,9 @@ function Pool:submit(fn, ...) end
 ---@return integer? errno
 function Pool:submit_with(options, fn, ...) end
 
----Begin no more jobs until resumed; those that run go on, and submit takes jobs in. Workers
----are idle meanwhile: they release, and their threads end in time. Pauses do not count.
+---Begin no more jobs until resumed; those that run go on, and submit takes jobs in. A job that
+---runs still runs another one itself, to wait for it or to make room. Workers are idle
+---meanwhile: they release, and their threads end in time. Pauses do not count.
 function Pool:pause() end
 
 ---End a pause. A close does it as well. When all threads have ended meanwhile, and the system
@@ -245,7 +246,7 @@ function Pool:resize(workers, min_workers) end
 ---each job, or stats().jobs.failed.
 ---@param timeout? number seconds; nil waits for ever
 ---@return true? ok
----@return "timeout"? reason
+---@return "timeout"|"deadlock"|nil reason deadlock: in a job of this pool
 function Pool:wait(timeout) end
 
 ---Start threads ahead of jobs, until so many workers have one.
@@ -287,7 +288,8 @@ function Pool:audit() end
 ---Default mode "drain", timeout 2 s; false = no limit.
 ---@param options? { mode?: "drain"|"cancel", timeout?: number|false }
 ---@return true? ok
----@return "timeout"? reason some threads still run a job; they leave when it ends
+---Reason: some threads still run a job, and leave when it ends; or a job of the pool calls this.
+---@return "timeout"|"deadlock"|nil reason
 function Pool:close(options) end
 
 ---@class idlesched.Job
