@@ -419,7 +419,7 @@ void ids_worker_end_watch_locked(struct ids_worker *self);
 /* PARKED and awake, it becomes RELEASING, and leaves the watch to others. */
 void ids_worker_claim_itself_locked(struct ids_worker *self);
 /* Whether it, which is PARKED, leaves somebody to watch if anybody has to. */
-bool ids_worker_may_exit_locked(const struct ids_worker *self);
+bool ids_worker_may_leave_watch_locked(const struct ids_worker *self);
 
 /* A RUNNING worker's job has ended; or it has come to the poll that follows. */
 void ids_worker_set_finishing_locked(struct ids_worker *self, bool is_finishing);

@@ -94,7 +94,7 @@ void ids_worker_claim_itself_locked(struct ids_worker *self) {
   ids_group_watch_locked(self->group);
 }
 
-bool ids_worker_may_exit_locked(const struct ids_worker *self) {
+bool ids_worker_may_leave_watch_locked(const struct ids_worker *self) {
   const struct ids_group *group = self->group;
   return alarm_ns(group) == IDS_NEVER || are_all_active(group) ||
          has_several(&group->wakeable[IDS_WORKER_PARKED]) || has_idle(group, IDS_WORKER_RELEASING);

@@ -274,7 +274,8 @@ static bool wait_locked(struct ids_worker *self) {
       await_return_locked(self);
     uint64_t now_ns = ids_now_ns();
     uint64_t release_ns = release_due_ns(self);
-    uint64_t exit_ns = ids_worker_may_exit_locked(self) ? exit_due_ns(self, now_ns) : IDS_NEVER;
+    uint64_t exit_ns = ids_worker_may_leave_watch_locked(self) ? exit_due_ns(self, now_ns)
+                                                               : IDS_NEVER;
     if (self->is_retiring) {
       break;
     } else if (self->has_ticket) {
