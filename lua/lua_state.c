@@ -212,11 +212,23 @@ static int call_back(lua_State *L) {
   return 0;
 }
 
+/* The message handler: an error of this module's, say, in its own words. */
+static int put_in_words(lua_State *L) {
+  if (luaL_getmetafield(L, 1, "__tostring") != LUA_TNIL)
+    luaL_tolstring(L, 1, NULL);
+  else
+    lua_settop(L, 1);
+  return 1;
+}
+
 /* NULL when it has returned; else what it raised, as long as that is on the stack, on top. */
 static const char *try_callback(const struct lids_state *self, const struct lids_message *message) {
+  lua_pushcfunction(self->L, put_in_words);
   lua_pushcfunction(self->L, call_back);
   lua_pushlightuserdata(self->L, (void *)message);
-  if (lua_pcall(self->L, 1, 0, 0) == LUA_OK)
+  int status = lua_pcall(self->L, 1, 0, -3);
+  lua_remove(self->L, status == LUA_OK ? -1 : -2);
+  if (status == LUA_OK)
     return NULL;
   const char *text = lua_tostring(self->L, -1);
   return text == NULL ? "an error that is no string" : text;

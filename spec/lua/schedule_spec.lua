@@ -424,3 +424,18 @@ describe("a job that waits for a queued one", function()
     assert.is_true(live_after(10) < before + 300000)
   end)
 end)
+
+it("an on_start that raises an error object is told in its words", function()
+  local pool <close> = idlesched.pool({
+    workers = 1,
+    on_start = function()
+      local ids = require("idlesched")
+      local inner <close> = ids.pool({ workers = 1 })
+      inner:submit(error, "said inside"):result()
+    end,
+  })
+  local ok, failure = pool:submit(math.abs, -1):try(30)
+  assert.is_nil(ok)
+  assert.equal("start", failure.kind)
+  assert.matches("said inside", failure.message, 1, true)
+end)
