@@ -26,7 +26,7 @@ static void audit_jobs_locked(const struct idlesched_pool *pool, idlesched_audit
          outermost_count, running_count);
   if (pool->dropping.count > 0 && pool->queue.count + pool->delayed_count > 0)
     note(audit, "J3 nothing is queued while a close drops what was: dropped, queued",
-         pool->dropping.count, pool->queue.count);
+         pool->dropping.count, pool->queue.count + pool->delayed_count);
   if (pool->is_inline && pool->queue.count > 0 && !pool->is_taken)
     note(audit, "J4 inline, jobs are queued while somebody has the turn: queued, turns",
          pool->queue.count, pool->is_taken);

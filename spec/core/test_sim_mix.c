@@ -639,7 +639,7 @@ static void full_and_nested(void *context) {
     sim_client_join(&clients[i]);
   SIM_CHECK_EQUAL(idlesched_pool_wait(shared, NEVER), 0);
   SIM_CHECK_EQUAL(sim_stats(shared).blocking, 0);
-  SIM_CHECK_RELATION(sim_stats(shared).jobs_done, >=, 11); /* one may expire on a slow clock */
+  SIM_CHECK_RELATION(sim_stats(shared).jobs_done, >=, 10); /* two may expire on a slow clock */
   finish_shared();
 }
 

@@ -87,6 +87,12 @@ static void plain_dropped(void (*run)(void *context), void *context) {
   atomic_fetch_add(&client->plain_ended_count, 1);
 }
 
+/* Let others go on for a while. */
+static void give_way(void) {
+  for (unsigned i = 0; i < 10; i++)
+    ids_relax();
+}
+
 static int run_child(idlesched_job *job, idlesched_worker *worker) {
   (void)worker;
   return idlesched_job_is_cancelled(job) ? -ECANCELED : 0;
@@ -119,7 +125,7 @@ static int run_slot(idlesched_job *job, idlesched_worker *worker) {
     return -EIO;
   case BLOCKING:
     idlesched_blocking_begin();
-    idlesched_sleep(20 * IDLESCHED_US);
+    give_way();
     idlesched_blocking_end();
     return 0;
   case NESTING:
@@ -226,7 +232,7 @@ static void disturb(struct client *self) {
     break;
   case 6:
     idlesched_pool_pause(self->pool);
-    idlesched_sleep(next_random(random) % (20 * IDLESCHED_US));
+    give_way();
     idlesched_pool_resume(self->pool);
     break;
   case 7:
