@@ -173,7 +173,7 @@ SPEC(keeps_some_threads, "A13 G8 workers_min threads outlive idle_exit, and have
                               .idle_exit_ns = 20 * IDLESCHED_MS);
   REQUIRE_EQ_INT(idlesched_pool_start_workers(pool, 4), 0);
   WAIT_UNTIL(stats_of(pool).exits == 2, SOON_MS);
-  WAIT_UNTIL(stats_of(pool).releases >= 4, SOON_MS);
+  WAIT_UNTIL(stats_of(pool).releases >= 2, SOON_MS); /* an exit that comes first is none */
   CHECK_EQ_INT(stats_of(pool).threads, 2);
   run_one_job(pool);
   CHECK_EQ_U64(stats_of(pool).starts, 4);

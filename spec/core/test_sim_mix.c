@@ -729,12 +729,13 @@ SPEC(a_callback_of_an_expired_job_waits,
 }
 
 /* Without workers: job 0 takes so long that job 1 expires in the queue; it waits for that, or
- * not.  Job 2, queued behind it, runs. */
+ * not.  Jobs 2 and 3, queued behind it, run. */
 static void outlast(struct sim_trace *job) {
   if (number_of(job) != 0)
     return;
   must_submit_timed(1, 0, DELAY_NS / 2);
   sim_must_submit(shared, 2);
+  must_submit_timed(3, 0, IDS_S);
   sim_sleep_ns(DELAY_NS);
   if (sim_choose(2, "waits") == 1)
     SIM_CHECK_EQUAL(idlesched_job_wait(&sim_jobs[1].job, NEVER), 0);
@@ -748,6 +749,7 @@ static void expires_inline(void *context) {
   SIM_CHECK_EQUAL(idlesched_job_status(&sim_jobs[1].job), -ETIMEDOUT);
   SIM_CHECK_EQUAL(ended_at_ns[1], begin_ns + DELAY_NS);
   check_began(2, DELAY_NS);
+  check_began(3, DELAY_NS);
   finish_shared();
 }
 
