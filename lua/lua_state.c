@@ -24,9 +24,10 @@
  * round of them takes fewer than this. */
 #define STEPS_MOST(live_bytes) (64 + (live_bytes) / (64 * 1024))
 
-/* With the libraries' own 220 more than 256, where the table doubles to 512 entries;
- * a collection leaves it so while 128 are used. */
-#define STRINGS_COUNT 128
+/* With the 260 of the libraries and our own more than 512, where the table doubles to 1024
+ * entries.  A collection halves it while less than a quarter of them is used: whether that
+ * is so is near the edge, and what it then has fits where the larger one was. */
+#define STRINGS_COUNT 500
 
 /*
  * Lua 5.4's state and libraries and our own tables take 44 KB of it; what does not
