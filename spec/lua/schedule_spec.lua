@@ -135,6 +135,7 @@ describe("a job", function()
       assert.are.equal("cancelled", job:status())
       check_raises("expired", job.result, job)
       pool:resume()
+      assert.is_true(pool:wait(30))
       local stats = pool:stats().jobs
       assert.are.same({ 1, 0, 1 }, { stats.submitted, stats.done, stats.cancelled })
     end)
