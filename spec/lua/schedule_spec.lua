@@ -15,6 +15,21 @@ local function number(n)
   return n
 end
 
+-- Runs until it is asked to stop.
+local function until_cancelled()
+  local idle = require("idlesched")
+  repeat
+    idle.sleep(0.001)
+  until idle.cancelled()
+  return "stopped"
+end
+
+local function await_running(job)
+  support.await("the job runs", function()
+    return job:status() == "running"
+  end)
+end
+
 -- The moment at which a job was begun.
 local function now()
   return require("idlesched").now()
@@ -158,31 +173,16 @@ describe("a job", function()
     end)
 
     it("G4 is asked to stop when it runs, and says itself how it ends", function()
-      local job = pool:submit(function()
-        local idle = require("idlesched")
-        repeat
-          idle.sleep(0.001)
-        until idle.cancelled()
-        return "stopped"
-      end)
-      support.await("the job runs", function()
-        return job:status() == "running"
-      end)
+      local job = pool:submit(until_cancelled)
+      await_running(job)
       assert.are.equal("requested", job:cancel())
       assert.are.equal("stopped", job:result(30))
       assert.is_false(job:cancel())
     end)
 
     it("G4 is not the next one of that worker", function()
-      local asked = pool:submit(function()
-        local idle = require("idlesched")
-        repeat
-          idle.sleep(0.001)
-        until idle.cancelled()
-      end)
-      support.await("the job runs", function()
-        return asked:status() == "running"
-      end)
+      local asked = pool:submit(until_cancelled)
+      await_running(asked)
       asked:cancel()
       assert.is_false(pool:submit(function()
         return require("idlesched").cancelled()
@@ -214,16 +214,8 @@ describe("a job", function()
 
     it("G4 is asked to stop by it when it runs", function()
       local token = idlesched.token()
-      local job = pool:submit_with({ token = token }, function()
-        local idle = require("idlesched")
-        repeat
-          idle.sleep(0.001)
-        until idle.cancelled()
-        return "stopped"
-      end)
-      support.await("the job runs", function()
-        return job:status() == "running"
-      end)
+      local job = pool:submit_with({ token = token }, until_cancelled)
+      await_running(job)
       assert.are.equal(0, token:cancel())
       assert.are.equal("stopped", job:result(30))
     end)
