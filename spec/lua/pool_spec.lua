@@ -669,6 +669,53 @@ describe("pool", function()
       support.await_alone()
     end)
 
+    it("G10 finalisers run under no lock of the pool, whatever they call of it", function()
+      local pool <close> = idlesched.pool({ workers = 2 })
+      local calls = 0
+      local function litter()
+        setmetatable({}, {
+          __gc = function()
+            calls = calls + 1
+            pool:stats()
+            assert(pool:audit())
+            assert(pool:submit(math.abs, -1))
+          end,
+        })
+      end
+      for _ = 1, 100 do
+        litter()
+        assert(pool:submit(string.rep, "x", 100))
+        collectgarbage()
+      end
+      assert.is_true(calls >= 99)
+      assert.is_true(pool:wait(30))
+      assert.are.equal(100 + calls, pool:stats().jobs.done)
+    end)
+
+    it("G10 the collector waits for a job that runs on for 2 s, and then leaves it", function()
+      local gate = support.new_path("gate")
+      do
+        local pool = idlesched.pool({ workers = 1 })
+        local job = pool:submit(function(path)
+          local idle = require("idlesched")
+          local deadline = idle.now() + 60
+          repeat
+            idle.sleep(0.005)
+          until io.open(path) or idle.now() > deadline
+        end, gate)
+        support.await("the job runs", function()
+          return job:status() == "running"
+        end)
+      end
+      local began = idlesched.now()
+      collectgarbage()
+      collectgarbage()
+      local seconds = idlesched.now() - began
+      assert.is_true(seconds >= 1.9 and seconds < 30, ("%.1f s"):format(seconds))
+      assert(io.open(gate, "w")):close()
+      support.await_alone()
+    end)
+
     it("G4 lives on while a job's handle does, and the job is run", function()
       local job
       do
